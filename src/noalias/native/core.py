@@ -1,0 +1,36 @@
+"""What the compiled module ``noalias_core`` offers, as a type.
+
+The module is built on the user's machine, so no stub file can lie beside it: ``load()`` returns it
+as this protocol.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+
+class Core(Protocol):
+    """The functions of ``noalias_core``."""
+
+    __file__: str
+
+    def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...  # noqa: A002
+
+    def enable_cure(self, name: str) -> None: ...
+
+    def disable_cure(self, name: str) -> None: ...
+
+    def active_cures(self) -> list[str]: ...
+
+    def counters(self) -> dict[str, int]: ...
+
+    def reset_counters(self) -> None: ...
+
+    def observers(self, tensor: Tensor) -> list[dict[str, Any]]: ...
+
+    def set_listener(self, listener: Callable[..., None] | None) -> None: ...
