@@ -1,4 +1,4 @@
-"""What a build needs: the compiler, ninja, and the headers and libraries of the installed PyTorch."""
+"""What a build needs: a compiler, ninja, and the headers and libraries of the installed PyTorch."""
 
 from __future__ import annotations
 
@@ -15,130 +15,184 @@ from noalias.native.errors import NativeUnavailable
 
 SOURCES = Path(__file__).parent / "csrc"
 MODULE = "noalias_core"
-
-_WARNINGS = ("-Wall", "-Wextra", "-Werror")
-_COMPILE = ("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", *_WARNINGS)
+LIBRARY = f"{MODULE}.so"
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler and what tells it from another one without running it."""
+    """A C++ compiler, and what tells it from another one without running it."""
 
     command: tuple[str, ...]
-    path: Path
-    size: int
-    mtime_ns: int
-
-    @property
-    def identity(self) -> str:
-        return f"{shlex.join(self.command)} {self.path} {self.size} {self.mtime_ns}"
+    identity: str
 
     def version(self) -> str:
         """The first line of ``--version``."""
-        out = subprocess.run(
+        done = subprocess.run(
             [*self.command, "--version"], capture_output=True, text=True, check=False, timeout=60
         )
-        return (out.stdout or out.stderr).partition("\n")[0].strip()
+        return (done.stdout or done.stderr).partition("\n")[0].strip()
 
 
 def find_compiler() -> Compiler | None:
-    """``$CXX``, else the platform's default: ``c++``, ``g++`` or ``clang++``."""
-    named = os.environ.get("CXX")
-    candidates = [tuple(shlex.split(named))] if named else [("g++",), ("c++",), ("clang++",)]
-    if not named and sys.platform == "darwin":
-        candidates = [("clang++",), ("c++",)]
-    for command in candidates:
-        found = shutil.which(command[0]) if command else None
-        if found is None:
-            continue
-        # A wrapper (ccache) is named together with the compiler behind it.
-        path = Path(found).resolve()
-        stat = path.stat()
-        return Compiler((found, *command[1:]), path, stat.st_size, stat.st_mtime_ns)
-    return None
+    """``$CXX``, else the platform's usual names on PATH."""
+    if named := os.environ.get("CXX"):
+        return _compiler(shlex.split(named))
+    names = ("clang++", "c++", "g++") if sys.platform == "darwin" else ("g++", "c++", "clang++")
+    return next((found for name in names if (found := _compiler([name]))), None)
+
+
+def _compiler(words: list[str]) -> Compiler | None:
+    found = shutil.which(words[0]) if words else None
+    if found is None:
+        return None
+    # Every word that is a program counts: `ccache g++` is another compiler than `ccache clang++`.
+    programs = [Path(path).resolve() for word in words if (path := shutil.which(word))]
+    stats = [(path, path.stat()) for path in programs]
+    parts = [f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats]
+    return Compiler((found, *words[1:]), "; ".join([shlex.join(words[1:]), *parts]))
 
 
 def require_compiler() -> Compiler:
-    compiler = find_compiler()
-    if compiler is not None:
+    """``find_compiler``, or an error that says how to get one.
+
+    Raises:
+        NativeUnavailable: there is none.
+    """
+    if compiler := find_compiler():
         return compiler
-    named = os.environ.get("CXX")
-    reason = f"CXX={named!r} is no program on PATH" if named else "no C++ compiler on PATH"
+    if named := os.environ.get("CXX"):
+        raise NativeUnavailable(
+            f"CXX={named!r} names no program on PATH",
+            fix="set CXX to a C++ compiler, or unset it to use the default one",
+        )
     install = "xcode-select --install" if sys.platform == "darwin" else "apt install g++"
-    raise NativeUnavailable(reason, fix=f"{install}, or set CXX to a C++ compiler")
+    raise NativeUnavailable("there is no C++ compiler on PATH", fix=f"{install} (or set CXX)")
 
 
 def require_ninja() -> Path:
-    """The ninja of this environment, else the one on PATH."""
-    beside = Path(sys.executable).parent / "ninja"
-    if beside.is_file() and os.access(beside, os.X_OK):
-        return beside
-    found = shutil.which("ninja")
-    if found is not None:
+    """The ninja of this Python environment, else the one on PATH.
+
+    Raises:
+        NativeUnavailable: there is none.
+    """
+    folders = [Path(sys.executable).parent]
+    try:
+        import ninja
+    except ImportError:
+        pass
+    else:
+        folders.append(Path(ninja.BIN_DIR))
+    for folder in folders:
+        if found := shutil.which("ninja", path=str(folder)):
+            return Path(found)
+    if found := shutil.which("ninja"):
         return Path(found)
     raise NativeUnavailable("ninja is not installed", fix=f"{sys.executable} -m pip install ninja")
 
 
 def cxx_standard() -> str:
-    """The C++ standard ``torch.utils.cpp_extension`` compiles with."""
+    """The C++ standard that this PyTorch's own ``cpp_extension`` compiles with."""
     import torch
 
+    # C++17 up to 2.11, C++20 in 2.13 to 2.15 (2.12 was not looked at).
     major, minor = (int(part) for part in torch.__version__.split(".")[:2])
     return "c++20" if (major, minor) >= (2, 12) else "c++17"
 
 
 def compile_flags() -> list[str]:
-    """All compile flags but the include paths; part of the cache key."""
+    """The flags that shape the library; a part of its cache key."""
     import torch
 
     return [
         f"-std={cxx_standard()}",
-        *_COMPILE,
+        "-O2",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fvisibility-inlines-hidden",
+        "-Wall",
+        "-Wextra",
         f"-DTORCH_EXTENSION_NAME={MODULE}",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *shlex.split(os.environ.get("NOALIAS_CXXFLAGS", "")),
     ]
 
 
+def strict() -> bool:
+    """``NOALIAS_WERROR=1``: warnings fail the build, as in development and CI.
+
+    A user's compiler may be newer than ours, and a warning it invents must not take the core away.
+    """
+    return os.environ.get("NOALIAS_WERROR", "") not in ("", "0")
+
+
 def link_flags() -> list[str]:
-    flags = ["-shared", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    """The flags the library is linked with; a part of its cache key."""
     if sys.platform == "darwin":
-        flags += ["-undefined", "dynamic_lookup"]
-    return [*flags, *shlex.split(os.environ.get("NOALIAS_LDFLAGS", ""))]
+        platform = ["-undefined", "dynamic_lookup"]
+    else:
+        # A symbol this PyTorch lacks must fail the import, not the first call.
+        platform = ["-Wl,-z,now"]
+    libraries = ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    extra = shlex.split(os.environ.get("NOALIAS_LDFLAGS", ""))
+    return ["-shared", *libraries, *platform, *extra]
 
 
 def include_paths() -> list[Path]:
-    """Headers of PyTorch and Python; every one is checked, for a clear message."""
-    # Imported here: it imports setuptools, and a cached core must load without it.
+    """Where the headers of PyTorch and Python lie.
+
+    Raises:
+        NativeUnavailable: one of them is missing.
+    """
+    # Imported only to build: it imports setuptools, and a cached core loads without it.
     try:
         from torch.utils import cpp_extension
     except ImportError as error:
         raise NativeUnavailable(
-            f"torch.utils.cpp_extension cannot be imported ({error})",
+            f"torch.utils.cpp_extension cannot be imported: {error}",
             fix=f"{sys.executable} -m pip install setuptools",
         ) from error
-    torch_paths = [Path(path) for path in cpp_extension.include_paths()]
-    if not any((path / "torch" / "csrc" / "autograd" / "function.h").is_file() for path in torch_paths):
+    pytorch = [Path(path) for path in cpp_extension.include_paths()]
+    if not any((path / "torch" / "csrc" / "autograd" / "function.h").is_file() for path in pytorch):
         raise NativeUnavailable(
-            f"PyTorch's headers are not in {torch_paths[0]}",
-            fix="reinstall PyTorch from its wheel, which carries them",
+            f"PyTorch's headers are not in {pytorch[0]}",
+            fix="reinstall torch from its wheel, which carries them",
         )
     python = Path(sysconfig.get_path("include"))
     if not (python / "Python.h").is_file():
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise NativeUnavailable(
-            f"Python's headers are not in {python} (Python.h is missing)",
-            fix=f"apt install python{version}-dev",
+            f"Python's headers are not in {python} (no Python.h)",
+            fix=f"apt install python{sys.version_info[0]}.{sys.version_info[1]}-dev",
         )
-    return [*torch_paths, python]
+    return [*pytorch, python]
 
 
 def library_paths() -> list[Path]:
+    """Where PyTorch's libraries lie."""
     from torch.utils import cpp_extension
 
     return [Path(path) for path in cpp_extension.library_paths()]
 
 
 def sources() -> list[Path]:
-    """The core's translation units, sorted."""
-    return sorted(SOURCES.glob("*.cpp"))
+    """The core's translation units, sorted.
+
+    Raises:
+        NativeUnavailable: the package was installed without them.
+    """
+    found = sorted(SOURCES.glob("*.cpp"))
+    if not found:
+        raise NativeUnavailable(
+            f"the core's sources are not in {SOURCES}",
+            fix=f"{sys.executable} -m pip install --force-reinstall --no-deps noalias",
+        )
+    return found
+
+
+def jobs() -> int:
+    """Compilers to run at once: ``$MAX_JOBS``, else the CPUs this process may use."""
+    named = os.environ.get("MAX_JOBS", "")
+    if named.isdecimal() and int(named) > 0:
+        return int(named)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
