@@ -73,16 +73,19 @@ def ensure(*, force: bool = False) -> cache.Entry:
         )
     if not force and (entry := find()):
         return entry
-    return into(cache.root(), force=force)
+    return into(cache.root(), force=force)[0]
 
 
-def into(place: Path, *, force: bool = False, shared: bool = False) -> cache.Entry:
+def into(place: Path, *, force: bool = False, shared: bool = False) -> tuple[cache.Entry, bool]:
     """Build the core into ``place``, unless it is there.
 
     Args:
         place: the cache folder, or the one to name in ``$NOALIAS_PREBUILT``.
         force: compile even when it is there.
         shared: readable by everybody (an image), instead of private.
+
+    Returns:
+        The core, and whether it was built by this call.
 
     Raises:
         NativeUnavailable: as for ``ensure``.
@@ -101,7 +104,7 @@ def into(place: Path, *, force: bool = False, shared: bool = False) -> cache.Ent
         earlier = _stamp(failure)
         with lock.exclusive(folder / f"{target.name}.lock") as (held, waited):
             if not force and (entry := _built_meanwhile(target)):
-                return entry
+                return entry, False
             if waited and _stamp(failure) != earlier:
                 raise NativeUnavailable(
                     "the process that compiled it failed",
@@ -111,7 +114,7 @@ def into(place: Path, *, force: bool = False, shared: bool = False) -> cache.Ent
             if held:
                 for left in folder.glob(f"tmp-{target.name}-*"):
                     shutil.rmtree(left, ignore_errors=True)
-            return _build(compiler, target, failure, shared=shared)
+            return _build(compiler, target, failure, shared=shared), True
 
 
 def _build(

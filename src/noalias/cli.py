@@ -1,0 +1,112 @@
+"""The ``noalias`` command: finds the module of a subcommand and hands over to it."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+import noalias
+
+FINE = 0
+FINDINGS = 1
+FAILURE = 2
+_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+
+# Command -> its module, imported only when the command (or the list of commands) is asked for.
+COMMANDS = {
+    "build": "noalias.native.command_build",
+    "doctor": "noalias.native.command_doctor",
+}
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    SUMMARY: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (``sys.argv[1:]`` by default).
+
+    Returns:
+        The exit code: 0 fine, 1 findings or a negative result, 2 usage or failure, 130 interrupted.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except KeyboardInterrupt:
+        print("noalias: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has all it wanted. Python must not flush to it again at exit.
+        sys.stdout = None
+        return FINE
+    except noalias.NativeUnavailable as error:
+        print(f"noalias: {error}", file=sys.stderr)
+        return FAILURE
+    except Exception:
+        traceback.print_exc()
+        print("noalias: this is a bug in noalias; please report it", file=sys.stderr)
+        return FAILURE
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        if len(words) > 1 and words[0] == "help":
+            return _dispatch([words[1], "--help"])
+        print(_overview())
+        return FINE if words else FAILURE
+    if words[0] in ("-V", "--version"):
+        print(f"noalias {noalias.__version__}")
+        return FINE
+    name, *rest = words
+    if name not in COMMANDS:
+        return _unknown(name)
+    command = _load(name)
+    parser = argparse.ArgumentParser(
+        prog=f"noalias {name}",
+        description=command.SUMMARY,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.configure(parser)
+    try:
+        args = parser.parse_args(rest)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else FAILURE
+    return command.run(args)
+
+
+def _load(name: str) -> Command:
+    return cast("Command", importlib.import_module(COMMANDS[name]))
+
+
+def _overview() -> str:
+    width = max(len(name) for name in [*COMMANDS, "--version"]) + 2
+    listed = "\n".join(f"  {name:<{width}}{_load(name).SUMMARY}" for name in COMMANDS)
+    return (
+        "usage: noalias COMMAND [options]\n\n"
+        "Ownership for PyTorch's autograd.\n\n"
+        f"commands:\n{listed}\n\n"
+        "options:\n"
+        f"  {'--help':<{width}}show this; after a command, its options\n"
+        f"  {'--version':<{width}}show the version\n\n"
+        "exit codes: 0 fine, 1 findings or a negative result, 2 usage or failure"
+    )
+
+
+def _unknown(name: str) -> int:
+    near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+    kind = "option" if name.startswith("-") else "command"
+    hint = f"; did you mean {near[0]!r}?" if near else f"; commands: {', '.join(COMMANDS)}"
+    print(f"noalias: unknown {kind} {name!r}{hint}", file=sys.stderr)
+    return FAILURE
