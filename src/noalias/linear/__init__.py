@@ -1,0 +1,1 @@
+"""``linear``: one operator through every layout, transform and capture."""

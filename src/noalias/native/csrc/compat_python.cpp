@@ -1,0 +1,94 @@
+#include "compat_python.h"
+
+#include <Python.h>
+#include <c10/core/impl/PyObjectSlot.h>
+
+#include <type_traits>
+#include <utility>
+
+namespace noalias {
+
+namespace {
+
+class InterpreterLock {
+ public:
+  InterpreterLock() : state_(PyGILState_Ensure()) {}
+  ~InterpreterLock() {
+    PyGILState_Release(state_);
+  }
+  InterpreterLock(const InterpreterLock&) = delete;
+  InterpreterLock& operator=(const InterpreterLock&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+template <typename Slot, typename = void>
+struct IsPythonObjectAnOwner : std::false_type {};
+template <typename Slot>
+struct IsPythonObjectAnOwner<
+    Slot,
+    std::void_t<decltype(std::declval<const Slot&>().load_pyobj())>>
+    : std::true_type {};
+
+// Needs the interpreter lock. tp_weaklistoffset is negative for types with a
+// managed list (Python 3.12 and later) and used the same way.
+bool has_weak_reference(PyObject* object) {
+  const Py_ssize_t offset = Py_TYPE(object)->tp_weaklistoffset;
+  return offset != 0 &&
+      *reinterpret_cast<PyObject**>(
+          reinterpret_cast<char*>(object) + offset) != nullptr;
+}
+
+PythonHold hold_beside_the_tensor(PyObject* object) {
+#ifdef Py_GIL_DISABLED
+  // Without the lock another thread may take a reference at any time.
+  (void)object;
+  return PythonHold::kName;
+#else
+  const InterpreterLock lock;
+  if (Py_REFCNT(object) != 1) {
+    return PythonHold::kName;
+  }
+  return has_weak_reference(object) ? PythonHold::kWeakReference
+                                    : PythonHold::kNone;
+#endif
+}
+
+// See Note [Owners and Python objects]; a template so that only the branch of
+// the installed version is compiled.
+template <typename Slot>
+Owners less_python(int64_t count, Slot& slot) {
+  if constexpr (IsPythonObjectAnOwner<Slot>::value) {
+    PyObject* object = slot.load_pyobj();
+    if (object == nullptr) {
+      return {count, PythonHold::kNone};
+    }
+    return {count - 1, hold_beside_the_tensor(object)};
+  } else {
+    const auto found = slot.check_pyobj();
+    PyObject* object = found.has_value() ? *found : nullptr;
+    if (object == nullptr) {
+      return {count, PythonHold::kNone};
+    }
+    return slot.owns_pyobj()
+        ? Owners{count, hold_beside_the_tensor(object)}
+        : Owners{count - 1, PythonHold::kName};
+  }
+}
+
+} // namespace
+
+Owners owners_of(const at::Tensor& tensor) {
+  return less_python(
+      static_cast<int64_t>(tensor.use_count()),
+      *tensor.unsafeGetTensorImpl()->pyobj_slot());
+}
+
+Owners owners_of(const c10::Storage& storage) {
+  return less_python(
+      static_cast<int64_t>(storage.use_count()),
+      *storage.unsafeGetStorageImpl()->pyobj_slot());
+}
+
+} // namespace noalias

@@ -1,0 +1,28 @@
+// What the cures have done, for noalias.status(). Relaxed: nobody orders by them.
+#pragma once
+
+#include "proof.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace noalias {
+
+struct Counters {
+  std::atomic<uint64_t> seen{0}; // in-place calls on a differentiable view
+  std::atomic<uint64_t> cured{0}; // of these, view relationships dropped
+  std::array<std::atomic<uint64_t>, static_cast<size_t>(Verdict::kCount)> kept{};
+};
+
+// Owned by the core, for the life of the process.
+inline Counters& counters() {
+  static Counters instance;
+  return instance;
+}
+
+inline void count(std::atomic<uint64_t>& counter) {
+  counter.fetch_add(1, std::memory_order_relaxed);
+}
+
+} // namespace noalias

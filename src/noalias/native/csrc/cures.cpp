@@ -1,0 +1,72 @@
+#include "cures.h"
+
+#include "hidden_base.h"
+#include "override.h"
+
+#include <c10/util/Exception.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace noalias {
+
+namespace {
+
+using Install = std::unique_ptr<Overrides> (*)();
+
+const std::map<std::string, Install>& cures() {
+  static const std::map<std::string, Install> all = {
+      {"hidden_base", &cure_hidden_bases},
+  };
+  return all;
+}
+
+// Guarded by its own lock; dropped entries give PyTorch's kernels back.
+struct Active {
+  std::mutex lock;
+  std::map<std::string, std::unique_ptr<Overrides>> overrides;
+};
+
+Active& active() {
+  static Active instance;
+  return instance;
+}
+
+} // namespace
+
+std::vector<std::string> known_cures() {
+  std::vector<std::string> names;
+  for (const auto& [name, install] : cures()) {
+    names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<std::string> active_cures() {
+  std::lock_guard<std::mutex> guard(active().lock);
+  std::vector<std::string> names;
+  for (const auto& [name, overrides] : active().overrides) {
+    names.push_back(name);
+  }
+  return names;
+}
+
+void enable_cure(const std::string& name) {
+  const auto found = cures().find(name);
+  TORCH_CHECK_VALUE(found != cures().end(), "noalias: no cure named '", name, "'");
+  std::lock_guard<std::mutex> guard(active().lock);
+  auto& slot = active().overrides[name];
+  if (slot == nullptr) {
+    slot = found->second();
+  }
+}
+
+void disable_cure(const std::string& name) {
+  TORCH_CHECK_VALUE(
+      cures().count(name) != 0, "noalias: no cure named '", name, "'");
+  std::lock_guard<std::mutex> guard(active().lock);
+  active().overrides.erase(name);
+}
+
+} // namespace noalias

@@ -1,0 +1,22 @@
+// The cure "hidden base": an in-place operator on a view whose base nobody else
+// can see drops the view relationship instead of rewriting the base's history.
+#pragma once
+
+#include "override.h"
+#include "proof.h"
+
+#include <memory>
+
+namespace noalias {
+
+// Whether an operator of this schema writes the values of its first argument
+// (a tensor or a list of tensors) in place.
+bool writes_in_place(const c10::FunctionSchema& schema);
+
+// Turns `view` into an ordinary tensor with the same history.
+// Requires prove_hidden(view) == kHidden.
+void drop_view(const Tensor& view);
+
+std::unique_ptr<Overrides> cure_hidden_bases();
+
+} // namespace noalias

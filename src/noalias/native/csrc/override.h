@@ -1,0 +1,79 @@
+// Take the place of PyTorch's own kernels, and give it back.
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <map>
+#include <memory>
+
+namespace noalias {
+
+// The autograd keys of the backends PyTorch trains on.
+c10::ArrayRef<c10::DispatchKey> autograd_backend_keys();
+
+// Note [Standing in front of PyTorch's kernels]
+//
+// PyTorch registers its autograd kernels for the alias key Autograd. A kernel
+// for a runtime key (AutogradCPU, ...) takes precedence, so PyTorch's own is
+// looked up first, ours is registered over it, and calls it boxed. Dropping the
+// registration restores the dispatch table exactly.
+//
+// A thread may be inside one of our kernels while another drops the
+// registration. What is dropped is the table entry: the functor itself is kept
+// until the process ends, so that no code is freed under a running call. Turning
+// cures on and off costs a few hundred kilobytes each time, once.
+using Stack = torch::jit::Stack;
+
+// A kernel that stands in front of PyTorch's own.
+class Guard : public c10::OperatorKernel {
+ public:
+  explicit Guard(c10::SafeKernelFunction stock) : stock_(std::move(stock)) {}
+  virtual void operator()(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      Stack* stack) = 0;
+
+ protected:
+  void call_stock(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      Stack* stack) const {
+    stock_.callBoxed(op, keys, stack);
+  }
+
+ private:
+  c10::SafeKernelFunction stock_;
+};
+
+// The registrations of one cure; dropping it gives PyTorch's kernels back.
+class Overrides {
+ public:
+  // Whether PyTorch has an autograd kernel of its own there to stand in front of.
+  static bool possible(const c10::OperatorHandle& op, c10::DispatchKey key);
+
+  // Guards `op` for every autograd backend key where that is possible.
+  template <typename G, typename... Args>
+  void add(const c10::OperatorHandle& op, const Args&... args) {
+    for (const auto key : autograd_backend_keys()) {
+      if (possible(op, key)) {
+        install(
+            op,
+            key,
+            c10::BoxedKernel::makeFromFunctor(std::make_unique<G>(
+                op.getComputedKernelForDispatchKey(key), args...)));
+      }
+    }
+  }
+
+ private:
+  void install(
+      const c10::OperatorHandle& op,
+      c10::DispatchKey key,
+      const c10::BoxedKernel& kernel);
+
+  std::map<c10::DispatchKey, torch::Library> libraries_;
+};
+
+} // namespace noalias

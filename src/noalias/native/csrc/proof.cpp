@@ -1,0 +1,117 @@
+#include "proof.h"
+
+#include "compat_python.h"
+
+namespace noalias {
+
+namespace {
+
+using torch::autograd::AutogradMeta;
+using torch::autograd::CreationMeta;
+
+// How many owners of the base are the view's own metadata: backward and forward
+// view information may be one object or two.
+int64_t owners_in_metadata(const DifferentiableViewMeta& meta) {
+  const auto& base = meta.get_backward_view().base_;
+  const bool second = !meta.shared_view_info() && meta.has_fw_view() &&
+      meta.get_forward_view().base_.is_same(base);
+  return second ? 2 : 1;
+}
+
+bool has_hooks(const AutogradMeta& meta) {
+  return !meta.hooks_.empty() || meta.cpp_hooks_list_ != nullptr ||
+      meta.post_acc_grad_hooks_ != nullptr || meta.retains_grad_;
+}
+
+} // namespace
+
+const char* name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kHidden:
+      return "hidden";
+    case Verdict::kNoStorage:
+      return "no_storage";
+    case Verdict::kOtherOwner:
+      return "other_owner";
+    case Verdict::kPythonName:
+      return "python_name";
+    case Verdict::kWeakReference:
+      return "weak_reference";
+    case Verdict::kSharedStorage:
+      return "shared_storage";
+    case Verdict::kPythonStorage:
+      return "python_storage";
+    case Verdict::kLeaf:
+      return "leaf";
+    case Verdict::kHook:
+      return "hook";
+    case Verdict::kInference:
+      return "inference";
+    case Verdict::kStale:
+      return "stale";
+    case Verdict::kCount:
+      break;
+  }
+  TORCH_INTERNAL_ASSERT(false, "no such verdict");
+}
+
+// Note [When a base is hidden]
+//
+// An alias matters only if somebody can see its other side. Nobody sees the base
+// of a view when, at this moment and on this thread,
+//   1. its only owner is the view's own autograd metadata. Whoever could read it
+//      later (a name, a container, another view, a node that saved it) would be
+//      an owner.
+//   2. its memory has two owners, base and view. This sees what (1) cannot: a
+//      result that its own producer saved for backward (a tensor of its own over
+//      the same storage), detach(), a saved input, numpy and dlpack.
+//   3. Python objects of both are held by nobody but C++, and no weak reference
+//      can bring one back. See Note [Owners and Python objects].
+//   4. no hook asks for the base's gradient, and it is no leaf whose gradient
+//      somebody will read.
+// The counts cannot rise behind our back: whoever is not an owner now has no way
+// to become one, except through the view itself, which the caller is writing to.
+Verdict prove_hidden(const Tensor& view, const DifferentiableViewMeta& meta) {
+  const Tensor& base = meta.get_backward_view().base_;
+  // Cheapest first: a visible base nearly always has a second owner.
+  const int64_t in_metadata = owners_in_metadata(meta);
+  const auto in_use = static_cast<int64_t>(base.use_count());
+  if (in_use > in_metadata + 1) {
+    return Verdict::kOtherOwner;
+  }
+  if (!view.has_storage() || !base.has_storage()) {
+    return Verdict::kNoStorage;
+  }
+  if (meta.get_creation_meta() == CreationMeta::INFERENCE_MODE ||
+      base.is_inference() || view.is_inference()) {
+    return Verdict::kInference;
+  }
+  const Owners of_base = owners_of(base);
+  if (of_base.python != PythonHold::kNone) {
+    return of_base.python == PythonHold::kName ? Verdict::kPythonName
+                                               : Verdict::kWeakReference;
+  }
+  if (of_base.count != in_metadata) {
+    return Verdict::kOtherOwner;
+  }
+  if (base.weak_use_count() > 1) {
+    return Verdict::kWeakReference;
+  }
+  const Owners of_storage = owners_of(base.storage());
+  if (of_storage.python != PythonHold::kNone) {
+    return Verdict::kPythonStorage;
+  }
+  if (of_storage.count != 2) {
+    return Verdict::kSharedStorage;
+  }
+  if (meta.requires_grad_ || (base.is_leaf() && base.requires_grad())) {
+    return Verdict::kLeaf;
+  }
+  const auto* base_meta = torch::autograd::impl::get_autograd_meta(base);
+  if (base_meta != nullptr && has_hooks(*base_meta)) {
+    return Verdict::kHook;
+  }
+  return Verdict::kHidden;
+}
+
+} // namespace noalias
