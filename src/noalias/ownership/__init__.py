@@ -1,0 +1,1 @@
+"""Who else can see this tensor, and what follows."""
