@@ -1,6 +1,7 @@
 #include "linear.h"
 
 #include "compat.h"
+#include "whole_types.h"
 
 #include <ATen/TracerMode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -82,6 +83,11 @@ bool any_subclass(
   return input.key_set().has_any(subclass) ||
       weight.key_set().has_any(subclass) ||
       (bias.has_value() && bias->key_set().has_any(subclass));
+}
+
+// See Note [Where linear stays whole].
+bool stays_whole(std::initializer_list<const Tensor*> tensors) {
+  return whole_capture() || all_have_own_rule(tensors);
 }
 
 OptionalTensor given(const Tensor& tensor) {
@@ -191,7 +197,9 @@ void set_whole_capture(bool on) {
 //      know aten and not us. A subclass gets aten::linear, to the letter what
 //      F.linear gives it; a mode that watches plain tensors gets our composite,
 //      whose result is no view. Autograd then records the composite's own
-//      operators, so nothing is recorded here. Whole capture turns both off.
+//      operators, so nothing is recorded here. Whole capture turns both off; a
+//      subclass with a rule for linear (DTensor, whole_types.h) is always handed
+//      the operator, with our node above it.
 //   2. functorch: the level below unwraps the tensors and calls linear again.
 //      The node of this level is ours, as in any generated kernel.
 //   3. nothing: the products are computed at once.
@@ -203,14 +211,14 @@ Tensor linear_autograd(
   if (!is_ordinary(input, weight)) {
     return at::linear(input, weight, bias);
   }
+  const Tensor no_bias;
+  const Tensor& b = bias.has_value() ? *bias : no_bias;
   const Below below = what_is_below(keys);
-  if (below == Below::kPython && !whole_capture()) {
+  if (below == Below::kPython && !stays_whole({&input, &weight, &b})) {
     return any_subclass(input, weight, bias)
         ? at::linear(input, weight, bias)
         : linear_product(input, weight, bias);
   }
-  const Tensor no_bias;
-  const Tensor& b = bias.has_value() ? *bias : no_bias;
   const bool history = c10::GradMode::is_enabled() &&
       (wants_history(input) || wants_history(weight) || wants_history(b));
 
@@ -262,7 +270,8 @@ LinearGradients linear_backward_autograd(
       (wants_history(x) || wants_history(grad_output) || wants_history(w));
   const bool tangent =
       has_tangent(x) || has_tangent(grad_output) || has_tangent(w);
-  if (history || tangent || (below == Below::kPython && !whole_capture())) {
+  if (history || tangent ||
+      (below == Below::kPython && !stays_whole({&x, &grad_output, &w}))) {
     // The products are differentiable as they stand.
     return linear_backward_products(input, grad_output, weight, output_mask);
   }
