@@ -11,6 +11,7 @@ from torch import Tensor
 
 from noalias import native
 from noalias.linear import composite
+from noalias.linear.subclasses import has_own_rule
 
 LinearFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
@@ -61,7 +62,7 @@ def captured(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     from noalias.linear.capture import capturing_whole
 
-    if capturing_whole():
+    if capturing_whole() or has_own_rule(type(input)):
         return torch.ops.noalias.linear(input, weight, bias)
     return F.linear(input, weight, bias)
 
@@ -101,10 +102,11 @@ def load_kernels() -> bool:
             )
             _entry = _general
         return False
+    core.register_linear(_general)
+    core.set_own_rule_question(has_own_rule)
     if _stand_in is not None:
         _stand_in._destroy()
         _stand_in = None
-    core.set_general_linear(_general)
     _entry = core.linear
     return True
 

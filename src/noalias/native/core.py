@@ -21,11 +21,13 @@ class Core(Protocol):
 
     def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...  # noqa: A002
 
-    def set_general_linear(
-        self, function: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    def register_linear(
+        self, general: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     ) -> None: ...
 
     def set_whole_capture(self, on: bool) -> None: ...
+
+    def set_own_rule_question(self, question: Callable[[type], bool]) -> None: ...
 
     def known_cures(self) -> list[str]: ...
 

@@ -2,6 +2,7 @@
 #include "counters.h"
 #include "cures.h"
 #include "linear.h"
+#include "whole_types.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -86,13 +87,14 @@ PyMethodDef linear_method = {
 } // namespace
 
 PYBIND11_MODULE(noalias_core, module) {
-  register_linear();
   module.add_object(
       "linear",
       py::reinterpret_steal<py::object>(
           PyCFunction_NewEx(&linear_method, nullptr, nullptr)));
-  module.def("set_general_linear", [](py::object function) {
-    Py_XDECREF(std::exchange(general_linear, function.release().ptr()));
+  // Not done on import: the schemas are Python's, and the cures need none.
+  module.def("register_linear", [](py::object general) {
+    register_linear();
+    Py_XDECREF(std::exchange(general_linear, general.release().ptr()));
   });
   module.def("known_cures", &known_cures);
   module.def("active_cures", &active_cures);
@@ -106,6 +108,9 @@ PYBIND11_MODULE(noalias_core, module) {
   module.def("reset_counters", &reset_counters);
   module.def("whole_capture", &whole_capture);
   module.def("set_whole_capture", &set_whole_capture);
+  module.def("set_own_rule_question", [](const py::object& question) {
+    set_own_rule_question(question.ptr());
+  });
 }
 
 } // namespace noalias
