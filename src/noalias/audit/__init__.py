@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from noalias.audit.finding import Finding as Finding
+    from noalias.audit.record import audit as audit
     from noalias.audit.result import Report as Report
 
 _HOMES = {

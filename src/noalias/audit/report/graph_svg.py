@@ -75,5 +75,5 @@ def _edge(path: tuple[tuple[float, int], ...]) -> Markup:
         drawn.append(f"C{x:.1f} {middle:.1f} {next_x:.1f} {middle:.1f} {next_x:.1f} {next_y:.1f}")
         x, y = next_x, next_y
     head = f"M{x - 3.5:.1f} {y - 1:.1f}L{x:.1f} {y + 5:.1f}L{x + 3.5:.1f} {y - 1:.1f}Z"
-    line = tag("path", d=" ".join(drawn))
+    line = tag("path", d=Markup(" ".join(drawn)))
     return tag("g", line, tag("path", d=head, class_="head"), class_="edge")

@@ -11,7 +11,7 @@ from noalias.audit.report import graph_svg
 from noalias.audit.report.headline import cost_text, module_name, tensor_text, verdict_text
 from noalias.audit.report.markup import Markup, join, tag
 from noalias.audit.report.units import bytes_text, count_text, plural
-from noalias.audit.report.visible import visible
+from noalias.audit.report.visible import tail, visible
 
 if TYPE_CHECKING:
     from noalias.audit.finding import Finding, Origin
@@ -30,6 +30,9 @@ _COLUMNS = (
 )
 
 _WIDE = frozenset({"Costs", "Base seen", "Module"})
+
+_CELL = 48
+"""Characters of a path in the overview; the article below has all of it."""
 
 _TOKEN = re.compile(
     r"(?P<comment>\#.*)"
@@ -78,8 +81,8 @@ def _row(index: int, finding: Finding) -> Markup:
     cells: tuple[tuple[Markup | str, str | int], ...] = (
         (_badge(finding.code, f"#finding-{index + 1}"), finding.code),
         (tag("code", short_place(finding)), finding.place),
-        (tag("code", module_name(finding.module)), finding.module),
-        (tag("code", finding.operator), finding.operator),
+        (tag("code", tail(module_name(finding.module), _CELL)), finding.module),
+        (tag("code", tail(finding.operator, _CELL)), finding.operator),
         (tag("span", finding.verdict, class_=f"verdict {finding.verdict}"), finding.verdict),
         (count_text(finding.count), finding.count),
         (count_text(finding.copies), finding.copies),
@@ -89,7 +92,7 @@ def _row(index: int, finding: Finding) -> Markup:
     return tag(
         "tr",
         [
-            tag("td", content, class_=kind, data_label=name, data_key=visible(str(key)))
+            tag("td", content, class_=kind, data_label=name, data_key=str(key))
             for (content, key), (name, kind) in zip(cells, _COLUMNS, strict=True)
         ],
     )
@@ -98,7 +101,7 @@ def _row(index: int, finding: Finding) -> Markup:
 def short_place(finding: Finding) -> str:
     """The last two parts of the file's path, with the line."""
     parts = finding.place.replace("\\", "/").split("/")
-    return "/".join(parts[-2:])
+    return tail("/".join(parts[-2:]), _CELL)
 
 
 def _badge(code: str, href: str | None = None) -> Markup:

@@ -26,7 +26,8 @@ _VOID = frozenset({"br", "hr", "meta", "col"})
 
 
 def tag(name: str, /, *content: Content, **attributes: str | int | float | bool | None) -> Markup:
-    """One element. Plain strings in `content` and attribute values are made visible and escaped.
+    """One element. Plain strings in `content` and attribute values are made visible, cut at
+    `LONGEST` characters and escaped; `Markup` is taken as it is.
 
     Attribute names lose a trailing underscore (``class_``) and turn others into hyphens. None and
     False leave an attribute out, True writes it without a value.
@@ -36,7 +37,7 @@ def tag(name: str, /, *content: Content, **attributes: str | int | float | bool 
         if value is None or value is False:
             continue
         label = key.rstrip("_").replace("_", "-")
-        written.append(f" {label}" if value is True else f' {label}="{_escaped(_number(value))}"')
+        written.append(f" {label}" if value is True else f' {label}="{_piece(value)}"')
     opening = f"<{name}{''.join(written)}>"
     if name in _VOID:
         return Markup(opening)

@@ -139,10 +139,10 @@ def _line(frame: _Frame, points: Points, class_: str) -> Markup:
         drawn.append(f"H{frame.x(t):.1f}V{frame.y(size):.1f}")
     end = frame.x(points[-1][0])
     floor = frame.y(0)
-    outline = "".join(drawn)
+    outline = Markup("".join(drawn))
     return tag(
         "g",
-        tag("path", d=f"{outline}L{end:.1f} {floor:.1f}H{x:.1f}Z", class_="area"),
+        tag("path", d=Markup(f"{outline}L{end:.1f} {floor:.1f}H{x:.1f}Z"), class_="area"),
         tag("path", d=outline, class_="line"),
         class_=class_,
     )

@@ -26,6 +26,11 @@ def visible(text: str, limit: int = LONGEST) -> str:
     return f"{text}… (+{cut} characters)" if cut > 0 else text
 
 
+def tail(text: str, limit: int) -> str:
+    """The last `limit` characters of a path made visible; its telling part stands at the end."""
+    return visible(text) if len(text) <= limit else f"…{visible(text[-limit:])}"
+
+
 def _shown(character: str) -> str:
     if character == "\t":
         return "    "

@@ -284,9 +284,7 @@ def hostile(text: str = HOSTILE_TEXT) -> Report:
     return replace(
         full(),
         findings=(finding, made_up),
-        price=replace(
-            price(), cures=(text,), modules=(ModulePrice(text, STOCK, CURED),)
-        ),
+        price=replace(price(), cures=(text,), modules=(ModulePrice(text, STOCK, CURED),)),
         predictions=(Prediction(text, 1.0, 2.0, "", 0.1, text),),
         timeline=(Slice(text, "copy", 0.0, 1.0, 0, 1, text, 1, text, text, 0),),
         opaque=(OpaqueRegion(text, text, 1, text, 1),),
