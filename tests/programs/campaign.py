@@ -1,0 +1,260 @@
+"""Many programs: generate, run on stock, run cured, judge, shrink, count.
+
+Work is done in forked processes, a chunk at a time, so that a crash costs one program and is reported like any other
+mismatch. Stock runs come before the cures are switched on and judging after they are off, chunk by chunk: that
+`disable()` gives stock PyTorch back is tested along the way.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from .cures import counters, cure
+from .generate import generate
+from .observe import Failure
+from .oracle import Entries, Verdict, execute, is_valid, judge
+from .reproduction import write
+from .shrink import shrink
+from .statements import Block, Let, Program, Unpack, Write, walk
+
+CHUNK = 100
+_PATIENCE = 120.0
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A shrunk program on which cured and stock runs differ."""
+
+    seed: int
+    index: int
+    program: Program
+    verdict: Verdict
+
+
+@dataclass
+class Statistics:
+    """What was run; every field adds up over chunks."""
+
+    programs: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    statements: Counter[str] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    raising: int = 0
+    cured: Counter[str] = field(default_factory=Counter)
+    counters: Counter[str] = field(default_factory=Counter)
+    differences: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Statistics) -> None:
+        for name, value in vars(other).items():
+            if isinstance(value, Counter):
+                getattr(self, name).update(value)
+            else:
+                setattr(self, name, getattr(self, name) + value)
+
+    def count(self, program: Program, stock: Entries) -> None:
+        self.programs += 1
+        for statement in walk(program):
+            name = type(statement).__name__
+            self.statements[f"{name} {statement.context}" if isinstance(statement, Block) else name] += 1
+            chain = getattr(statement, "chain", ())
+            if isinstance(statement, Let | Unpack | Write):
+                steps = (*chain, statement.step) if isinstance(statement, Write) else chain
+                self.steps.update(str(step[0]) for step in steps)
+            transform = getattr(statement, "transform", None)
+            if transform is not None:
+                self.statements[f"Call {transform}"] += 1
+        failures = [entry for _, entry in stock if isinstance(entry, Failure)]
+        self.raising += bool(failures)
+        self.errors.update(f"{entry.kind}: {_kind_of_message(entry.message)}" for entry in failures)
+
+
+def _kind_of_message(message: str) -> str:
+    for known in (
+        "is a view and is being modified inplace",
+        "is a view and its base or another view of its base has been modified inplace",
+        "A view was created in no_grad mode",
+        "A view was created in inference mode",
+        "modified by an inplace operation",
+        "backward through the graph a second time",
+        "leaf Variable that requires grad",
+        "more than one element of the written-to tensor",
+    ):
+        if known in message:
+            return known
+    return message[:50]
+
+
+@dataclass
+class Campaign:
+    """A run of ``count`` programs of ``seed``, or as many as fit into ``seconds``."""
+
+    seed: int
+    count: int
+    cures: str
+    out: Path | None = None
+    first: int = 0
+    seconds: float | None = None
+    reports: int = 40
+    progress: Callable[[Statistics, int], None] = lambda statistics, index: None
+
+    def run(self) -> tuple[Statistics, list[Mismatch]]:
+        statistics, mismatches = Statistics(), list[Mismatch]()
+        start, index, end = time.monotonic(), self.first, self.first + self.count
+        while index < end and (self.seconds is None or time.monotonic() - start < self.seconds):
+            stop = min(end, index + CHUNK)
+            index = self._chunk(index, stop, statistics, mismatches)
+            self.progress(statistics, index)
+        return statistics, mismatches
+
+    def _chunk(self, first: int, stop: int, statistics: Statistics, mismatches: list[Mismatch]) -> int:
+        """Runs programs ``first`` to ``stop`` in a process of their own; the index to go on with."""
+        room = self.reports - len(mismatches)
+        phase, index = "start", first
+        for message in _in_process(_work, self.seed, first, stop, self.cures, room, statistics.differences.copy()):
+            if isinstance(message, tuple):
+                phase, index = message
+            elif isinstance(message, Statistics):
+                statistics.add(message)
+                phase = "done"
+            elif isinstance(message, Mismatch):
+                mismatches.append(message)
+                self._write(message)
+            elif isinstance(message, str):
+                raise RuntimeError(f"the machine itself failed at program {index} ({phase}):\n{message}")
+        if phase == "done":
+            return stop
+        if phase == "cured":
+            self._crash(index, statistics, mismatches)
+        else:
+            statistics.verdicts[f"crash in {phase}"] += 1
+        # The chunk's own statistics died with it; run what came before the crash once more, then go on after it.
+        if index > first:
+            self._chunk(first, index, statistics, mismatches)
+        return index + 1
+
+    def _crash(self, index: int, statistics: Statistics, mismatches: list[Mismatch]) -> None:
+        statistics.verdicts["crash"] += 1
+        if len(mismatches) >= self.reports or statistics.verdicts["crash"] > 8:
+            return
+        program = generate(self.seed, index)
+        small = shrink(program, lambda candidate: _crashes(candidate, self.cures), attempts=300)
+        mismatch = Mismatch(self.seed, index, small, Verdict("crash"))
+        mismatches.append(mismatch)
+        self._write(mismatch)
+
+    def _write(self, mismatch: Mismatch) -> None:
+        if self.out is not None:
+            write(self.out, mismatch.program, mismatch.verdict, self.cures, f"seed {mismatch.seed}, program {mismatch.index}")
+
+
+def compare(program: Program, cures: str) -> Verdict:
+    """Runs one program on stock and cured, in this process."""
+    stock = execute(program)
+    with cure(cures)():
+        cured = execute(program)
+    return judge(program, stock, cured)
+
+
+def fails_like(verdict: Verdict, cures: str) -> Callable[[Program], bool]:
+    """True for valid programs that differ in the same kind of observation."""
+
+    def fails(program: Program) -> bool:
+        try:
+            stock = execute(program)
+        except SyntaxError:
+            return False
+        if not is_valid(stock):
+            return False
+        found = compare(program, cures)
+        return found.kind == verdict.kind and found.what == verdict.what
+
+    return fails
+
+
+def _work(send: Connection, seed: int, first: int, stop: int, cures: str, room: int, known: Counter[str]) -> None:
+    gc.disable()
+    statistics = Statistics()
+    programs, stock, cured = [], [], []
+    for index in range(first, stop):
+        send.send(("draft", index))
+        programs.append(generate(seed, index))
+        send.send(("stock", index))
+        stock.append(execute(programs[-1]))
+    with cure(cures)():
+        before = counters()
+        for index, program in enumerate(programs, first):
+            send.send(("cured", index))
+            cured.append(execute(program))
+            after = counters()
+            changed = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+            statistics.counters.update(changed)
+            statistics.cured.update(dict.fromkeys(changed, 1))
+            before = after
+    for index, program in enumerate(programs, first):
+        send.send(("judge", index))
+        statistics.count(program, stock[index - first])
+        verdict = judge(program, stock[index - first], cured[index - first])
+        statistics.verdicts[verdict.kind] += 1
+        if verdict.kind in ("mismatch", "signed_zero"):
+            known[verdict.what] += 1
+            statistics.differences[verdict.what] += 1
+            if room > 0 and known[verdict.what] <= 12 and verdict.kind == "mismatch":
+                room -= 1
+                small = shrink(program, fails_like(verdict, cures), attempts=1500)
+                final = compare(small, cures)
+                send.send(Mismatch(seed, index, small, final if final.kind == "mismatch" else verdict))
+    send.send(statistics)
+
+
+def _crashes(program: Program, cures: str) -> bool:
+    """True when stock runs the program and the cured run kills its process."""
+    phase = ""
+    for message in _in_process(_try, program, cures):
+        phase = message if isinstance(message, str) else phase
+    return phase == "cured"
+
+
+def _try(send: Connection, program: Program, cures: str) -> None:
+    if not is_valid(execute(program)):
+        return
+    with cure(cures)():
+        send.send("cured")
+        execute(program)
+    send.send("done")
+
+
+def _in_process(work: Callable[..., None], *arguments: object) -> Iterator[object]:
+    """What ``work`` sends from a forked process, until it ends, dies, or is silent for too long."""
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    process = context.Process(target=_guarded, args=(work, send, *arguments))
+    process.start()
+    send.close()
+    try:
+        while receive.poll(_PATIENCE):
+            yield receive.recv()
+    except EOFError:
+        pass
+    finally:
+        if process.is_alive():
+            process.join(5)
+            process.kill()
+        process.join()
+
+
+def _guarded(work: Callable[..., None], send: Connection, *arguments: object) -> None:
+    import traceback
+
+    try:
+        work(send, *arguments)
+    except BaseException:
+        send.send(traceback.format_exc())
+        raise

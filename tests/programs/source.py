@@ -1,0 +1,259 @@
+"""Programs as Python source: what is executed is what a person can paste into a bug report.
+
+Whether a base is observable depends on Python references, so programs are not interpreted: they are printed, compiled
+and executed as the body of one function, where names, temporaries and `del` hold tensors exactly as in user code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .operators import render, render_step
+from .statements import (
+    Alias,
+    Backward,
+    Block,
+    Call,
+    Delete,
+    Deref,
+    Export,
+    Foreach,
+    Hook,
+    Leaf,
+    Let,
+    Loop,
+    Module,
+    Peek,
+    Program,
+    Stash,
+    Statement,
+    Step,
+    Unpack,
+    WeakRef,
+    Write,
+    binds,
+    walk,
+)
+
+CONTEXTS = {
+    "no_grad": "with torch.no_grad():",
+    "enable_grad": "with torch.enable_grad():",
+    "inference": "with torch.inference_mode():",
+    "dual": "with fwAD.dual_level():",
+    "saved_same": "with torch.autograd.graph.saved_tensors_hooks(pack_same, unpack_same):",
+    "saved_clone": "with torch.autograd.graph.saved_tensors_hooks(pack_clone, unpack_same):",
+    "save_on_cpu": "with torch.autograd.graph.save_on_cpu():",
+    "allow_mutation": "with torch.autograd.graph.allow_mutation_on_saved_tensors():",
+    "anomaly": "with torch.autograd.detect_anomaly(check_nan=False):",
+    "guard": "try:",
+}
+
+FORMS = {
+    "self": "{0}",
+    "sum": "{0}.sum()",
+    "square": "{0}.square().sum()",
+    "cos": "{0}.cos().sum()",
+    "abs": "{0}.abs().sum()",
+    "mul": "({0} * {1}).sum()",
+    "view_as_real": "torch.view_as_real({0}).square().sum()",
+}
+
+TRANSFORMS = {
+    "plain": "{outs} = {f}({args})",
+    "thread": "{outs} = in_thread(lambda: {f}({args}))",
+    "grad": "{outs} = torch.func.grad({f})({args})",
+    "grad_and_value": "{outs} = torch.func.grad_and_value({f})({args})",
+    "vjp": "{outs} = pull_back_ones(*torch.func.vjp({f}, {args}))",
+    "jvp": "{outs} = torch.func.jvp({f}, ({args},), tuple(map(torch.ones_like, ({args},))))",
+    "vmap": "{outs} = torch.func.vmap({f})({args})",
+    "vmap_grad": "{outs} = torch.func.vmap(torch.func.grad({f}))({args})",
+    "jacrev": "{outs} = torch.func.jacrev({f})({args})",
+    "jacfwd": "{outs} = torch.func.jacfwd({f})({args})",
+    "functionalize": "{outs} = torch.func.functionalize({f})({args})",
+    "checkpoint": "{outs} = torch.utils.checkpoint.checkpoint({f}, {args}, use_reentrant=False)",
+    "checkpoint_reentrant": "{outs} = torch.utils.checkpoint.checkpoint({f}, {args}, use_reentrant=True)",
+}
+
+MODULES = {
+    "linear": "torch.nn.Linear({0}, {1})",
+    "linear_relu": "torch.nn.Sequential(torch.nn.Linear({0}, {1}), torch.nn.ReLU(inplace=True))",
+    "linear_dropout": "torch.nn.Sequential(torch.nn.Linear({0}, {1}), torch.nn.Dropout(0.5, inplace=True))",
+    "norm_leaky": "torch.nn.Sequential(torch.nn.InstanceNorm1d({0}, affine=True), torch.nn.LeakyReLU(0.1, inplace=True))",
+}
+
+# What a program may name, in the order a reader wants to see it.
+PREAMBLE = """\
+import weakref
+
+import torch
+import torch.autograd.forward_ad as fwAD
+import torch.nn.functional as F
+import torch.utils.checkpoint
+"""
+
+
+class Printer:
+    """Prints statements; sites in ``unaliased`` give their result a storage of its own (see `oracle`)."""
+
+    def __init__(self, unaliased: frozenset[int] = frozenset(), site: int = 0) -> None:
+        self._unaliased = unaliased
+        self._site = site - 1
+
+    def lines(self, program: Program) -> Iterator[str]:
+        for statement in program:
+            self._site += 1
+            yield from self._statement(statement, self._site)
+
+    def _statement(self, statement: Statement, site: int) -> Iterator[str]:
+        match statement:
+            case Leaf(out, shape, dtype, requires_grad, fill):
+                flag = ", requires_grad=True" if requires_grad else ""
+                yield f"{render(out)} = torch.{fill}({render(shape)}, dtype=torch.{dtype}{flag})"
+            case Let(out, source, chain):
+                yield f"{render(out)} = {self._fresh(site, render_chain(source, chain))}"
+            case Unpack(outs, source, chain):
+                parts = render_chain(source, chain)
+                if site in self._unaliased:
+                    parts = f"map(unaliased, {parts})"
+                yield f"{_targets(outs)}{',' if len(outs) == 1 else ''} = {parts}"
+            case Write(target, chain, step, thread):
+                text = render_step(step, render_chain(target, chain))
+                yield f"in_thread(lambda: {text})" if thread else text
+            case Foreach(targets, step):
+                yield render_step(step, f"[{', '.join(map(render, targets))}]")
+            case Alias(out, source):
+                yield f"{render(out)} = {render(source)}"
+            case Delete(name):
+                yield f"del {render(name)}"
+            case Stash(source):
+                yield f"stash.append({render(source)})"
+            case WeakRef(out, source):
+                yield f"{render(out)} = weakref.ref({render(source)})"
+            case Deref(out, source):
+                yield f"{render(out)} = {render(source)}()"
+            case Export(out, source, way):
+                yield f"{render(out)} = {_export(way, render(source))}"
+            case Hook(target, way):
+                # Stock PyTorch (2.9 to 2.15) crashes in `register_hook` on a view that an in-place operator on another
+                # view of its base has left stale; reading `grad_fn` brings it up to date.
+                yield f"{render(target)}.grad_fn"
+                yield _hook(way, render(target), f"{render(target)}@{site}")
+            case Peek(source):
+                yield f'record("{render(source)}@{site}", {render(source)})'
+            case Module(out, way, sizes, hooked):
+                yield f"{render(out)} = {MODULES[way].format(*sizes)}"
+                if hooked:
+                    part = render(out) if way == "linear" else f"{render(out)}[0]"
+                    yield f'{part}.register_full_backward_hook(record.module_hook("{render(out)}@{site}"))'
+            case Backward():
+                yield _backward(statement)
+            case Block("guard", body):
+                yield "try:"
+                yield from self._indented(body)
+                yield "except Exception as error:"
+                yield f'    record.error("@{site}", error)'
+            case Block(context, body):
+                yield CONTEXTS[context]
+                yield from self._indented(body)
+            case Loop(steps, body):
+                yield f"for t in range({steps}):"
+                yield from self._indented(body)
+            case Call(outs, transform, arguments, parameters, body, result):
+                yield f"def f{site}({', '.join(map(render, parameters))}):"
+                yield from self._indented(body)
+                yield f"    return {render_form(result)}"
+                yield TRANSFORMS[transform].format(
+                    outs=_targets(outs), f=f"f{site}", args=", ".join(map(render, arguments))
+                )
+                if site in self._unaliased:
+                    yield from (f"{render(out)} = unaliased({render(out)})" for out in outs)
+
+    def _indented(self, body: Program) -> Iterator[str]:
+        yield from (f"    {line}" for line in self.lines(body))
+
+    def _fresh(self, site: int, text: str) -> str:
+        return f"unaliased({text})" if site in self._unaliased else text
+
+
+def render_chain(source: str, chain: tuple[Step, ...]) -> str:
+    """``source`` with the steps applied, as one expression."""
+    text = render(source)
+    for step in chain:
+        text = render_step(step, text)
+    return text
+
+
+def render_form(term: Step) -> str:
+    """A scalar (or with ``self`` the tensor itself) made of a variable."""
+    return FORMS[str(term[0])].format(*map(render, term[1:]))
+
+
+def _targets(names: tuple[str, ...]) -> str:
+    return ", ".join(map(render, names))
+
+
+def _export(way: str, source: str) -> str:
+    return {
+        "numpy": f"{source}.detach().numpy()",
+        "dlpack": f"torch.from_dlpack({source}.detach())",
+        "storage": f"{source}.untyped_storage()",
+    }[way]
+
+
+def _hook(way: str, target: str, label: str) -> str:
+    return {
+        "log": f'{target}.register_hook(record.hook("{label}"))',
+        "scale": f'{target}.register_hook(record.hook("{label}", scale=2.0))',
+        "keep": f'{target}.register_hook(record.keep("{label}"))',
+        "retain_grad": f"{target}.retain_grad()",
+        "post_accumulate": f'{target}.register_post_accumulate_grad_hook(record.accumulated("{label}"))',
+        "node": f'{target}.grad_fn.register_hook(record.node_hook("{label}"))',
+        "node_pre": f'{target}.grad_fn.register_prehook(record.node_hook("{label}"))',
+    }[way]
+
+
+def _backward(statement: Backward) -> str:
+    loss = " + ".join(map(render_form, statement.terms))
+    options = "".join(
+        f", {name}=True" for name in ("retain_graph", "create_graph") if getattr(statement, name)
+    )
+    if statement.inputs:
+        inputs = ", ".join(map(render, statement.inputs))
+        seed = f", {render(statement.gradient)}" if statement.gradient else ""
+        text = f"torch.autograd.grad({loss}, [{inputs}]{seed}{options}, allow_unused=True)"
+    else:
+        seed = render(statement.gradient) if statement.gradient else ""
+        text = f"({loss}).backward({(seed + options).removeprefix(', ')})"
+    if statement.thread:
+        text = f"in_thread(lambda: {text})"
+    if statement.inputs:
+        text = f"{', '.join(map(render, statement.outs))}, = {text}"
+    return text
+
+
+def live_names(program: Program) -> list[str]:
+    """Names surely bound at the end, in the order of binding."""
+    live: dict[str, None] = {}
+    for statement in program:
+        if isinstance(statement, Block | Loop) and getattr(statement, "context", "") != "guard":
+            live.update(dict.fromkeys(live_names(statement.body)))
+            for inner in statement.body:
+                if isinstance(inner, Delete):
+                    live.pop(inner.name, None)
+        elif isinstance(statement, Delete):
+            live.pop(statement.name, None)
+        elif not isinstance(statement, Block):
+            live.update(dict.fromkeys(sorted(binds(statement))))
+    return list(live)
+
+
+def function_source(program: Program, unaliased: frozenset[int] = frozenset()) -> str:
+    """``def program(record)``, ending in records of everything still alive."""
+    lines = ["torch.manual_seed(0)"]
+    if any(isinstance(statement, Stash) for statement in walk(program)):
+        lines.append("stash = []")
+    lines += Printer(unaliased).lines(program)
+    lines += [f'record("{render(name)}", {render(name)})' for name in live_names(program)]
+    if "stash = []" in lines:
+        lines.append('record("stash", stash)')
+    return "def program(record):\n" + "".join(f"    {line}\n" for line in lines)

@@ -1,0 +1,169 @@
+"""What programs may call besides PyTorch: custom autograd functions, hooks for saved tensors, threads.
+
+Everything here is plain user code; none of it keeps a tensor alive.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+
+class ReturnsView(Function):
+    """A custom function whose result is a view of its input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+
+class ReturnsHiddenView(Function):
+    """A custom function whose result is a view of a temporary of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.shape = x.shape
+        return (x * 2).flatten()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad.reshape(ctx.shape) * 2
+
+
+class ReturnsInput(Function):
+    """A custom function that returns its input itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+
+class SavesOutput(Function):
+    """``exp`` that saves its output."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return grad * y
+
+
+class SavesBase(Function):
+    """``exp`` that saves the base of the view it returns."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y.flatten()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return grad.reshape(y.shape) * y
+
+
+class DoublesInPlace(Function):
+    """A custom in-place function."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * 2
+
+
+def pack_same(x: Tensor) -> Tensor:
+    """Saves the tensor itself: one more owner."""
+    return x
+
+
+def pack_clone(x: Tensor) -> Tensor:
+    """Saves a copy: no owner, and no version to check."""
+    return x.clone()
+
+
+def unpack_same(x: Tensor) -> Tensor:
+    return x
+
+
+def pull_back_ones(value: Tensor, pull: Callable[[Tensor], tuple[Tensor]]) -> tuple[Tensor, Tensor]:
+    """Value and vector-Jacobian product with ones, of what `torch.func.vjp` returns."""
+    (gradient,) = pull(torch.ones_like(value))
+    return value, gradient
+
+
+def in_thread(work: Callable[[], object]) -> Any:
+    """Runs ``work`` in another thread to its end; its result and its error are the caller's."""
+    outcome: list[object] = []
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            outcome.append(work())
+        except Exception as error:
+            # The traceback holds the frames, and with them every tensor they name.
+            errors.append(error.with_traceback(None))
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors.pop()
+    return outcome.pop()
+
+
+def unaliased(x: object) -> object:
+    """The same values, geometry and gradient in a storage of their own: the tensor as if it were no view.
+
+    The version counter goes on from the same number, but is shared with nobody.
+    """
+    if not isinstance(x, Tensor):
+        return x
+    if any(stride == 0 and size > 1 for size, stride in zip(x.shape, x.stride(), strict=True)):
+        copy = x.clone()
+    else:
+        copy = x.new_empty_strided(x.size(), x.stride()).copy_(x)
+    if not x.is_inference():
+        torch._C._autograd._unsafe_set_version_counter((copy,), (x._version,))
+    return copy
+
+
+NAMES: dict[str, object] = {
+    value.__name__: value
+    for value in (
+        ReturnsView,
+        ReturnsHiddenView,
+        ReturnsInput,
+        SavesOutput,
+        SavesBase,
+        DoublesInPlace,
+        pack_same,
+        pack_clone,
+        unpack_same,
+        pull_back_ones,
+        in_thread,
+        unaliased,
+    )
+}
