@@ -10,11 +10,16 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
 
 from noalias.audit.result import Report
 
 # Tests are imported one by one (--import-mode=importlib); this lets them share audit_samples.
 sys.path.insert(0, str(Path(__file__).parent))
+
+# Time is no property of a report; on a busy machine hypothesis' deadline would make it one.
+settings.register_profile("audit", parent=settings(), deadline=None)
+settings.load_profile("audit")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

@@ -90,7 +90,7 @@ def test_terminal_escapes_do_not_reach_the_terminal(capsys: pytest.CaptureFixtur
     assert "\u202e" not in out
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=400), st.sampled_from(["text", "json"]))
 def test_any_bytes_are_explained_or_not(
     monkeypatch: pytest.MonkeyPatch, data: bytes, format_: str

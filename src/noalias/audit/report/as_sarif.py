@@ -61,7 +61,7 @@ def _rule(name: str) -> Json:
 def _invocation(report: Report) -> Json:
     notes = [*report.notes, *(f"not looked into: {opaque_text(r)}" for r in report.opaque)]
     notifications: list[Json] = [
-        {"level": "note", "message": {"text": visible(note, 2000)}} for note in notes
+        {"level": "note", "message": {"text": visible(note, 2000)}} for note in notes if note
     ]
     return {
         "executionSuccessful": True,
