@@ -21,6 +21,7 @@ _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 COMMANDS = {
     "build": "noalias.native.command_build",
     "doctor": "noalias.native.command_doctor",
+    "explain": "noalias.audit.command_explain",
 }
 
 

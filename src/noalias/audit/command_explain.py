@@ -18,8 +18,11 @@ SUMMARY = "Say what a saved traceback or error text means, and what to do about 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Examples: noalias explain crash.log; python train.py 2>&1 | noalias explain; "
-        "noalias explain NA201. Exit codes: 0 explained, 1 not known, 2 nothing to read."
+        "examples:\n"
+        "  noalias explain crash.log\n"
+        "  python train.py 2>&1 | noalias explain\n"
+        "  noalias explain NA201\n\n"
+        "exit codes: 0 explained, 1 not known, 2 nothing to read"
     )
     parser.add_argument(
         "text",
@@ -78,7 +81,7 @@ def show(found: list[Explanation], console: Console) -> None:
         if explanation.code and explanation.code != explanation.message:
             body.append(f"code {explanation.code}", style="dim")
         body.rstrip()
-        console.print(Padding(body, (0, 0, 0, 2)))
+        console.print(Padding(body, (0, 0, 0, 2), expand=False))
 
 
 def _read(words: list[str]) -> str:

@@ -106,7 +106,7 @@ def _price(price: Price) -> Padding:
         table.add_row(
             figure.name, figure.stock_text, figure.cured_text, _text((figure.change, style))
         )
-    return Padding(table, (0, 0, 0, 2))
+    return Padding(table, (0, 0, 0, 2), expand=False)
 
 
 def _finding(console: Console, finding: Finding) -> None:
@@ -143,7 +143,7 @@ def _finding(console: Console, finding: Finding) -> None:
     if finding.ranks:
         line((f"ranks {', '.join(map(str, finding.ranks))}", "dim"))
     line(("→ ", "bold green"), (finding.cure or code.cure, ""))
-    console.print(Padding(body, (0, 0, 0, 2)))
+    console.print(Padding(body, (0, 0, 0, 2), expand=False))
 
 
 def _origin(origin: Origin) -> str:
