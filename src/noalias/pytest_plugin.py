@@ -9,7 +9,7 @@ gives a test the audit for a part of its own, and works without the switch.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from contextlib import AbstractContextManager
 
-    from noalias.audit.finding import Finding
+    from noalias.audit.codec import Json
     from noalias.audit.result import Report
 
     Audit = Callable[[], AbstractContextManager[Report]]
 
 _MARKER = "noalias(max_copies=0): with --noalias, run under noalias' audit and fail on more copies"
-_FINDINGS: pytest.StashKey[list[tuple[str, Finding]]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,7 +38,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
-    config.stash[_FINDINGS] = []
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,18 +57,25 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     return result
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    found = config.stash.get(_FINDINGS, [])
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    # From the reports, not from this process: under pytest-xdist the tests ran in others.
+    found = [
+        (report.nodeid, value)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == "noalias"
+    ]
     if not found:
         return
+    from noalias.audit.finding import Finding
     from noalias.testing import one_line
 
     terminalreporter.section("noalias: lines that pay for aliases")
     tests: dict[str, list[str]] = {}
-    for test, finding in found:
-        tests.setdefault(one_line(finding), []).append(test)
+    for test, value in found:
+        tests.setdefault(one_line(Finding.from_json(cast("Json", value))), []).append(test)
     for line, names in tests.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         terminalreporter.write_line(line)
@@ -118,4 +123,3 @@ def _max_copies(marker: pytest.Mark) -> int:
 def _keep(item: pytest.Item, report: Report) -> None:
     for finding in report.findings:
         item.user_properties.append(("noalias", finding.to_json()))
-        item.config.stash[_FINDINGS].append((item.nodeid, finding))

@@ -46,7 +46,7 @@ HIDDEN = Finding(
     observers=(),
     copies=4,
     extra_peak_bytes=54 * MIB,
-    cure="noalias.enable()",
+    cure="call `noalias.enable()`",
     source="return F.leaky_relu(self.norm(x), 0.01, inplace=True)",
     made_by=Origin(
         "aten::instance_norm", "/home/ada/seg/blocks.py", 40, "x = self.norm(self.conv(x))"

@@ -40,7 +40,9 @@ def test_an_integer_is_taken_for_a_number() -> None:
         ({"x": 1, "tags": [1]}, r"point.tags\[0\] must be a string, got 1"),
         ({"x": 1, "inner": {"x": None}}, "point.inner.x must be an integer, got None"),
         ({"x": 1, "span": [1]}, "point.span must have 2 items, got 1"),
-        ({"x": 1, "weight": 10**400}, "point.weight is too large"),
+        ({"x": 1, "weight": 10**400}, "point.weight is out of range: 1000"),
+        ({"x": 2**63}, "point.x is out of range: 9223372036854775808"),
+        ({"x": 1, "weight": -1e300}, r"point.weight is out of range: -1e\+300"),
         ([], "point must be an object, got list"),
     ],
 )

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+
 import audit_samples as samples
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from noalias.audit.codec import FormatError
 from noalias.audit.finding import SCHEMA_VERSION
-from noalias.audit.report import as_json
+from noalias.audit.report import FORMATS, as_json, render
 from noalias.audit.result import Prediction, Report
 
 
@@ -56,3 +61,53 @@ def test_totals_are_sums_over_findings() -> None:
     report = samples.full()
     assert report.copies == 4 + 4 + 128 + 4 + 0
     assert report.bytes_moved == sum(f.copies * f.bytes for f in report.findings)
+
+
+def leaves(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """The paths of all values inside a JSON value, containers included."""
+    inner: list[tuple[str | int, ...]] = [path] if path else []
+    items: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, item in items:
+        inner += leaves(item, (*path, key))
+    return inner
+
+
+SAMPLE = json.dumps(samples.full().to_json())
+PATHS = leaves(json.loads(SAMPLE))
+rubbish = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from(PATHS), rubbish), min_size=1, max_size=4))
+def test_a_damaged_report_is_refused_or_can_be_shown_in_every_format(
+    damage: list[tuple[tuple[str | int, ...], object]],
+) -> None:
+    value = json.loads(SAMPLE)
+    for path, replacement in damage:
+        place = value
+        try:
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = replacement
+        except (KeyError, IndexError, TypeError):
+            continue  # an earlier replacement has taken this place away
+    try:
+        report = as_json.loads(json.dumps(value))
+    except FormatError:
+        return
+    for name in FORMATS:
+        render(report, name).encode("utf-8")
+
+
+@given(st.text() | st.binary())
+def test_any_text_is_read_or_refused(text: str | bytes) -> None:
+    with pytest.raises(FormatError):
+        as_json.loads(text)

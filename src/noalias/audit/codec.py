@@ -14,6 +14,9 @@ from typing import TypeAlias, TypeVar
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 T = TypeVar("T")
 
+LARGEST = 2**63 - 1
+"""No byte, count or second in a file may be larger: what is read can be computed with."""
+
 
 class FormatError(ValueError):
     """A file or text that should hold noalias JSON does not. The message names the place."""
@@ -135,13 +138,10 @@ _NAMES = {
 
 def _decode_scalar(kind: object, value: Json, where: str) -> object:
     assert isinstance(kind, type)
+    if kind in (int, float) and isinstance(value, (int, float)) and not abs(value) <= LARGEST:
+        raise FormatError(f"{where} is out of range: {_shown(value)}")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            raise FormatError(f"{where} is too large for a float") from None
-    if kind is float and isinstance(value, float) and not math.isfinite(value):
-        raise FormatError(f"{where} must be finite, got {value}")
+        return float(value)
     return _expect(kind, value, where)
 
 

@@ -50,9 +50,9 @@ def run(args: argparse.Namespace) -> int:
 
         sys.stdout.write(dumps({"schema_version": 1, "explanations": encode(found)}))
     else:
-        from rich.console import Console
+        from noalias.audit.report.output import to_terminal
 
-        show(found, Console(highlight=False))
+        to_terminal(lambda console: show(found, console))
     return 0 if found else 1
 
 

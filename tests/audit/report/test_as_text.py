@@ -29,7 +29,7 @@ def test_a_finding_has_its_place_line_cost_verdict_and_cure() -> None:
         "4 copies in backward, 108 MiB moved, +54 MiB peak",
         "hidden: nobody else can see the base",
         "view made by aten::instance_norm at /home/ada/seg/blocks.py:40",
-        "→ noalias.enable()",
+        "→ call `noalias.enable()`",
     ):
         assert part in block
 

@@ -29,7 +29,7 @@ _COLUMNS = (
     ("Extra peak", "number"),
 )
 
-_WIDE = frozenset({"Costs", "Base seen", "Module"})
+_WIDE = frozenset({"Costs", "Module"})
 
 _CELL = 48
 """Characters of a path in the overview; the article below has all of it."""
@@ -164,7 +164,7 @@ def _facts(finding: Finding) -> list[tuple[str, str | Markup]]:
 
 
 def _fact(name: str, value: str | Markup) -> Markup:
-    class_ = "wide" if name in _WIDE else None
+    class_ = "full" if name == "Base seen" else "wide" if name in _WIDE else None
     return tag("div", tag("dt", name), tag("dd", value), class_=class_)
 
 
