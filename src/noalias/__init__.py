@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from noalias import graph
-    from noalias.audit.recorder import audit
+    from noalias.audit.record import audit
     from noalias.linear.module import Linear, convert
     from noalias.linear.op import linear
     from noalias.native import NativeUnavailable
@@ -42,7 +42,7 @@ __all__ = [
 _HOMES = {
     "Linear": "noalias.linear.module",
     "NativeUnavailable": "noalias.native",
-    "audit": "noalias.audit.recorder",
+    "audit": "noalias.audit.record",
     "convert": "noalias.linear.module",
     "disable": "noalias.ownership.cures",
     "enable": "noalias.ownership.cures",

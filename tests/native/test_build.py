@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.utils
 
-from noalias.native import NativeUnavailable, build, compilation, lock, toolchain
+from noalias.native import NativeUnavailable, build, lock, toolchain
 from tests.native.support import modes
 
 pytestmark = pytest.mark.usefixtures("cache_root", "sources")
@@ -199,21 +199,6 @@ def test_quiet_build_says_nothing(
     build.ensure()
 
     assert capsys.readouterr() == ("", "")
-
-
-def test_interrupted_build_leaves_no_folder(
-    cache_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Interrupting:
-        def match(self, line: str) -> None:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(compilation, "_STATUS", Interrupting())
-    with pytest.raises(KeyboardInterrupt):
-        build.ensure()
-    monkeypatch.undo()
-
-    assert list(cache_root.rglob("tmp-*")) == []
 
 
 def test_filesystem_without_locks_is_said_and_built_on(

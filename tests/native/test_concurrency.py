@@ -70,6 +70,26 @@ def test_build_that_was_killed_is_taken_over_at_once(
     assert list(cache_root.rglob("tmp-*")) == []
 
 
+def test_interrupted_build_ends_its_compiler_and_leaves_no_folder(
+    spawn: Spawn, tmp_path: Path, cache_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = slow_compiler(tmp_path, then=f"touch {tmp_path}/survived; exit 1")
+    monkeypatch.setenv("CXX", str(compiler))
+    process = spawn(BUILD)
+    wait_for(tmp_path / "started")
+
+    # To the process alone, as an interrupted notebook cell does it.
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    (tmp_path / "go").touch()
+
+    assert error.rstrip().endswith("KeyboardInterrupt")
+    assert list(cache_root.rglob("tmp-*")) == []
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    assert not (tmp_path / "survived").exists()
+
+
 def test_waiting_is_said_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.lock"
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
 def quiet() -> bool:
@@ -27,39 +27,16 @@ def _live() -> bool:
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Show ``text`` while the body runs."""
+    """Show ``text`` while the body runs; on a terminal with a spinner and the time so far."""
     if not _live():
         say(text)
         yield
         return
     from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Console(stderr=True).status(f"noalias: {text}"):
+    columns = (SpinnerColumn(), TextColumn("noalias: {task.description}", markup=False))
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+        bar.add_task(text)
         yield
-
-
-@contextmanager
-def steps(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show ``text`` with a count of finished steps and the time so far.
-
-    Yields:
-        A function that takes the number of steps finished.
-    """
-    if not _live():
-        say(text)
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
-
-    bar = Progress(
-        SpinnerColumn(),
-        "noalias: {task.description}",
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task(text, total=total)
-        yield lambda done: bar.update(task, completed=done)
