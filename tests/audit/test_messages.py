@@ -15,7 +15,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from noalias.audit.codes import CODES
-from noalias.audit.messages import SAVES_RESULT, Explanation, explain
+from noalias.audit.explanations import SAVES_RESULT, Explanation
+from noalias.audit.messages import explain
 from noalias.native import NativeUnavailable
 
 

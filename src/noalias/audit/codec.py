@@ -33,9 +33,13 @@ def parse(text: str | bytes, what: str) -> Json:
     return value
 
 
-def dumps(value: Json) -> str:
+def dumps(value: Json, *, indent: int | None = 2) -> str:
     """JSON text in ASCII, so that no name in it can upset a terminal or an encoding."""
-    return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=True) + "\n"
+    separators = None if indent else (",", ":")
+    text = json.dumps(
+        value, indent=indent, separators=separators, allow_nan=False, ensure_ascii=True
+    )
+    return text + "\n"
 
 
 def encode(value: object) -> Json:

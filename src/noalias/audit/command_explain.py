@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from noalias.audit.messages import Explanation
+    from noalias.audit.explanations import Explanation
 
 SUMMARY = "Say what a saved traceback or error text means, and what to do about it."
 

@@ -39,7 +39,8 @@ def render(report: Report) -> str:
                 "torch": report.environment.torch,
                 "program": visible(" ".join(report.argv)),
             },
-        }
+        },
+        indent=None,
     )
 
 
