@@ -3,8 +3,9 @@
 Note [Who runs the rule]
 
 ``torch.distributed.tensor.experimental.register_sharding`` is DTensor's public way to a rule, and
-:func:`register` uses it, for planners that ask DTensor what an operator allows. Calls are run by
-the handlers below all the same, because four things cannot be said that way:
+:mod:`noalias.linear.sharding_public` uses it, for planners that ask DTensor what an operator
+allows. Calls are run by the handlers below all the same, because four things cannot be said that
+way:
 
 - a dimension smaller than the number of its shards: such rules are dropped, and the operand is
   gathered instead;
@@ -27,13 +28,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
-from torch.distributed.tensor.placement_types import Placement
 
-from noalias.linear import capture, composite, sharding_compat
-from noalias.linear.sharding_plan import RULES, Operand, Plan, plan
-from noalias.linear.sharding_rules import Placements, present
+from noalias.linear import capture, composite, sharding_compat, sharding_public
+from noalias.linear.sharding_plan import Operand, Plan, plan
 
 _Spec = DTensorSpec | None
 _TRACED_SIZE = 1024
@@ -49,25 +48,25 @@ def register() -> None:
     sharding_compat.check()
     sharding_compat.install(torch.ops.noalias.linear.default, _linear)
     sharding_compat.install(torch.ops.noalias.linear_backward.default, _linear_backward)
-    _register_public_rules()
+    sharding_public.register()
 
 
-def _linear(op: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+def _linear(op_call: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     tensors = (args[0], args[1], args[2] if len(args) > 2 else None)
-    mesh, specs = _specs(op, tensors)
+    mesh, specs = _specs(op_call, tensors)
     x, w, b = specs
     assert x is not None
     assert w is not None
     check_shapes(x.shape, w.shape, None if b is None else b.shape)
     if b is not None and tuple(b.shape) != (w.shape[0],):
         # One value for all features, or a bias of more dimensions: rare, and no part of the rule.
-        return torch.ops.aten.add(_linear(op, args[:2], kwargs), cast(Tensor, tensors[2]))
+        return torch.ops.aten.add(_linear(op_call, args[:2], kwargs), cast(Tensor, tensors[2]))
     shape = (*x.shape[:-1], w.shape[0])
     chosen = _plan("linear", x.ndim, mesh, specs, (shape,))
     spec = _result_spec(chosen, 0, mesh, shape, specs)
     if mesh.get_coordinate() is None:
         return sharding_compat.wrap(_nothing(tensors[0]), spec)
-    input, weight, bias = _bring(op, tensors, specs, chosen)  # noqa: A001
+    input, weight, bias = _bring(op_call, tensors, specs, chosen)  # noqa: A001
     assert input is not None
     assert weight is not None
     if any(mesh.get_local_rank(dim) != 0 for dim in chosen.bias_once):
@@ -75,11 +74,13 @@ def _linear(op: OpOverload, args: tuple[object, ...], kwargs: dict[str, object])
     return sharding_compat.wrap(_local_linear(input, weight, bias), spec)
 
 
-def _linear_backward(op: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+def _linear_backward(
+    op_call: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     mask = cast("list[bool]", args[3])
     # An operand that no requested gradient needs has no say in where the others go.
     tensors = (args[0] if mask[1] else None, args[1], args[2] if mask[0] else None)
-    mesh, specs = _specs(op, tensors)
+    mesh, specs = _specs(op_call, tensors)
     x, g, w = specs
     assert g is not None
     features = _input_features(x, w)
@@ -99,7 +100,7 @@ def _linear_backward(op: OpOverload, args: tuple[object, ...], kwargs: dict[str,
     if mesh.get_coordinate() is None:
         empty = tuple(None if spec is None else _nothing(tensors[1]) for spec in wanted)
         return sharding_compat.wrap(empty, wanted)
-    input, grad_output, weight = _bring(op, tensors, specs, chosen)  # noqa: A001
+    input, grad_output, weight = _bring(op_call, tensors, specs, chosen)  # noqa: A001
     assert grad_output is not None
     gradients = _local_linear_backward(input, grad_output, weight, mask)
     # The product of transposed operands is transposed; the spec promises contiguous shards.
@@ -274,51 +275,3 @@ def _local_linear_backward(
         "tuple[Tensor | None, Tensor | None, Tensor | None]",
         torch.ops.noalias.linear_backward(input, grad_output, weight, mask),
     )
-
-
-def _register_public_rules() -> None:
-    """See Note [Who runs the rule]: the same rules, as far as DTensor's public interface goes."""
-    from torch.distributed.tensor.experimental import register_sharding
-
-    def linear_sharding(
-        input: DTensorSpec,  # noqa: A002
-        weight: DTensorSpec,
-        bias: DTensorSpec | None = None,
-    ) -> list[tuple[list[Placement | None], list[Placement | None]]]:
-        there = (True, True, bias is not None)
-        return _public("linear", input.ndim, there, (True,), bias_in_terms=True)
-
-    def linear_backward_sharding(
-        self: DTensorSpec | None,
-        grad_output: DTensorSpec,
-        weight: DTensorSpec | None,
-        output_mask: Sequence[bool],
-    ) -> list[tuple[list[Placement | None], list[Placement | None]]]:
-        there = (self is not None, True, weight is not None)
-        pairs = _public("linear_backward", grad_output.ndim, there, tuple(output_mask))
-        return [(results, [*operands, None]) for results, operands in pairs]
-
-    register_sharding(torch.ops.noalias.linear.default)(linear_sharding)
-    register_sharding(torch.ops.noalias.linear_backward.default)(linear_backward_sharding)
-
-
-def _public(
-    name: str,
-    ndim: int,
-    there: Sequence[bool],
-    asked: Sequence[bool],
-    *,
-    bias_in_terms: bool = False,
-) -> list[tuple[list[Placement | None], list[Placement | None]]]:
-    """The rules as pairs (results, operands), with partial operands among them."""
-    pairs = []
-    for partial_at in range(-1, 3):
-        now: Placements = tuple(Partial() if i == partial_at else None for i in range(3))
-        for rule in RULES[name](ndim, now):
-            operands = list(present(rule.operands, there))
-            if bias_in_terms and rule.bias_once and operands[2] is not None:
-                operands[2] = Partial()
-            pair = (list(present(rule.results, asked)), operands)
-            if pair not in pairs:
-                pairs.append(pair)
-    return pairs
