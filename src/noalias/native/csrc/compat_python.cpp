@@ -55,22 +55,27 @@ PythonHold hold_beside_the_tensor(PyObject* object) {
 #endif
 }
 
-// See Note [Owners and Python objects]; a template so that only the branch of
-// the installed version is compiled.
+// Templates, so that only the branch of the installed version is compiled.
 template <typename Slot>
-Owners less_python(int64_t count, Slot& slot) {
+PyObject* object_in(Slot& slot) {
   if constexpr (IsPythonObjectAnOwner<Slot>::value) {
-    PyObject* object = slot.load_pyobj();
-    if (object == nullptr) {
-      return {count, PythonHold::kNone};
-    }
-    return {count - 1, hold_beside_the_tensor(object)};
+    return slot.load_pyobj();
   } else {
     const auto found = slot.check_pyobj();
-    PyObject* object = found.has_value() ? *found : nullptr;
-    if (object == nullptr) {
-      return {count, PythonHold::kNone};
-    }
+    return found.has_value() ? *found : nullptr;
+  }
+}
+
+// See Note [Owners and Python objects].
+template <typename Slot>
+Owners less_python(int64_t count, Slot& slot) {
+  PyObject* object = object_in(slot);
+  if (object == nullptr) {
+    return {count, PythonHold::kNone};
+  }
+  if constexpr (IsPythonObjectAnOwner<Slot>::value) {
+    return {count - 1, hold_beside_the_tensor(object)};
+  } else {
     return slot.owns_pyobj()
         ? Owners{count, hold_beside_the_tensor(object)}
         : Owners{count - 1, PythonHold::kName};
@@ -89,6 +94,14 @@ Owners owners_of(const c10::Storage& storage) {
   return less_python(
       static_cast<int64_t>(storage.use_count()),
       *storage.unsafeGetStorageImpl()->pyobj_slot());
+}
+
+bool has_python_object(const at::Tensor& tensor) {
+  return object_in(*tensor.unsafeGetTensorImpl()->pyobj_slot()) != nullptr;
+}
+
+bool has_python_object(const c10::Storage& storage) {
+  return object_in(*storage.unsafeGetStorageImpl()->pyobj_slot()) != nullptr;
 }
 
 } // namespace noalias

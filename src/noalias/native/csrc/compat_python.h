@@ -37,4 +37,8 @@ struct Owners {
 Owners owners_of(const at::Tensor& tensor);
 Owners owners_of(const c10::Storage& storage);
 
+// Whether Python has ever seen it. Needs no interpreter lock.
+bool has_python_object(const at::Tensor& tensor);
+bool has_python_object(const c10::Storage& storage);
+
 } // namespace noalias

@@ -13,6 +13,8 @@ struct Counters {
   std::atomic<uint64_t> seen{0}; // in-place calls on a differentiable view
   std::atomic<uint64_t> cured{0}; // of these, view relationships dropped
   std::array<std::atomic<uint64_t>, static_cast<size_t>(Verdict::kCount)> kept{};
+  std::atomic<uint64_t> slices_updated{0}; // gradients updated in place
+  std::atomic<uint64_t> parts_added{0}; // slices added to a waiting sum
 };
 
 // Owned by the core, for the life of the process.

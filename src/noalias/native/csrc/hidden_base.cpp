@@ -1,11 +1,15 @@
 #include "hidden_base.h"
 
 #include "counters.h"
+#include "slice_update.h"
 
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <atomic>
+#include <mutex>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <unordered_set>
@@ -98,13 +102,6 @@ bool history_is_readable(
   return meta.get_attr_version() == view._version();
 }
 
-Verdict verdict_on(const Tensor& view, const DifferentiableViewMeta& meta) {
-  const Verdict verdict = prove_hidden(view, meta);
-  return verdict == Verdict::kHidden && !history_is_readable(view, meta)
-      ? Verdict::kStale
-      : verdict;
-}
-
 // Tensors have a gradient dtype of their own from 2.10 or 2.11 on.
 template <typename Meta, typename = void>
 struct GradDtype {
@@ -120,6 +117,10 @@ struct GradDtype<
   }
 };
 
+// Which cures want to hear of in-place calls.
+std::atomic<bool> hidden_bases_on{false};
+std::atomic<bool> slice_updates_on{false};
+
 // The in-place operators' kernel.
 class InPlaceGuard final : public Guard {
  public:
@@ -133,6 +134,14 @@ class InPlaceGuard final : public Guard {
     const c10::IValue& written = (*stack)[stack->size() - count];
     if (written.isTensor()) {
       look_at(written.toTensor(), keys, *stack, count);
+      if (slice_updates_on.load(std::memory_order_relaxed) &&
+          is_recorded_view(written.toTensor(), keys)) {
+        const Tensor view = written.toTensor();
+        SliceUpdateWatch watch(view);
+        call_stock(op, keys, stack);
+        watch.finish();
+        return;
+      }
     } else {
       for (const Tensor& tensor : written.toTensorVector()) {
         look_at(tensor, keys, *stack, count);
@@ -142,22 +151,31 @@ class InPlaceGuard final : public Guard {
   }
 
  private:
+  // A differentiable view, written while history is recorded.
+  static bool is_recorded_view(
+      const Tensor& written,
+      c10::DispatchKeySet keys) {
+    if (!written.defined()) {
+      return false;
+    }
+    const DifferentiableViewMeta* meta = impl::get_view_autograd_meta(written);
+    return meta != nullptr && meta->has_bw_view() &&
+        c10::GradMode::is_enabled() && !is_observed_below(keys);
+  }
+
   static void look_at(
       const Tensor& written,
       c10::DispatchKeySet keys,
       const Stack& stack,
       size_t count) {
-    if (!written.defined()) {
-      return;
-    }
-    const DifferentiableViewMeta* meta = impl::get_view_autograd_meta(written);
-    if (meta == nullptr || !meta->has_bw_view() ||
-        !c10::GradMode::is_enabled() || is_observed_below(keys) ||
+    if (!hidden_bases_on.load(std::memory_order_relaxed) ||
+        !is_recorded_view(written, keys) ||
         !any_requires_grad(
             c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - count))) {
       return;
     }
     noalias::count(counters().seen);
+    const DifferentiableViewMeta* meta = impl::get_view_autograd_meta(written);
     const Verdict verdict = verdict_on(written, *meta);
     if (verdict == Verdict::kHidden) {
       drop_view(written);
@@ -178,6 +196,13 @@ bool writes_in_place(const c10::FunctionSchema& schema) {
   }
   const c10::Argument& first = schema.arguments().front();
   return first.alias_info() != nullptr && first.alias_info()->isWrite();
+}
+
+Verdict verdict_on(const Tensor& view, const DifferentiableViewMeta& meta) {
+  const Verdict verdict = prove_hidden(view, meta);
+  return verdict == Verdict::kHidden && !history_is_readable(view, meta)
+      ? Verdict::kStale
+      : verdict;
 }
 
 // Note [Dropping the view relationship]
@@ -207,7 +232,9 @@ void drop_view(const Tensor& view) {
   view.unsafeGetTensorImpl()->set_autograd_meta(std::move(after));
 }
 
-std::unique_ptr<Overrides> cure_hidden_bases() {
+namespace {
+
+std::unique_ptr<Overrides> guard_in_place_operators() {
   auto overrides = std::make_unique<Overrides>();
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
@@ -219,6 +246,44 @@ std::unique_ptr<Overrides> cure_hidden_bases() {
     }
   }
   return overrides;
+}
+
+// One set of guards for all cures that want them, there while one does.
+std::shared_ptr<Overrides> in_place_guards() {
+  static std::mutex lock;
+  static std::weak_ptr<Overrides> shared;
+  const std::lock_guard<std::mutex> guard(lock);
+  std::shared_ptr<Overrides> guards = shared.lock();
+  if (guards == nullptr) {
+    guards = guard_in_place_operators();
+    shared = guards;
+  }
+  return guards;
+}
+
+class InPlaceCure final : public Cure {
+ public:
+  explicit InPlaceCure(std::atomic<bool>& on)
+      : guards_(in_place_guards()), on_(on) {
+    on_ = true;
+  }
+  ~InPlaceCure() override {
+    on_ = false;
+  }
+
+ private:
+  std::shared_ptr<Overrides> guards_;
+  std::atomic<bool>& on_;
+};
+
+} // namespace
+
+std::unique_ptr<Cure> cure_hidden_bases() {
+  return std::make_unique<InPlaceCure>(hidden_bases_on);
+}
+
+std::unique_ptr<Cure> cure_slice_updates() {
+  return std::make_unique<InPlaceCure>(slice_updates_on);
 }
 
 } // namespace noalias

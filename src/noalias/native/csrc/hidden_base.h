@@ -13,10 +13,17 @@ namespace noalias {
 // (a tensor or a list of tensors) in place.
 bool writes_in_place(const c10::FunctionSchema& schema);
 
+// The proof, and whether the view's history can be read without stock's refusal.
+Verdict verdict_on(const Tensor& view, const DifferentiableViewMeta& meta);
+
 // Turns `view` into an ordinary tensor with the same history.
 // Requires prove_hidden(view) == kHidden.
 void drop_view(const Tensor& view);
 
-std::unique_ptr<Overrides> cure_hidden_bases();
+std::unique_ptr<Cure> cure_hidden_bases();
+
+// The cure "slice update" hears of in-place calls from the same guards; see
+// slice_update.h.
+std::unique_ptr<Cure> cure_slice_updates();
 
 } // namespace noalias

@@ -47,8 +47,17 @@ class Guard : public c10::OperatorKernel {
   c10::SafeKernelFunction stock_;
 };
 
+// What keeps a cure on; dropping it turns the cure off.
+class Cure {
+ public:
+  Cure() = default;
+  Cure(const Cure&) = delete;
+  Cure& operator=(const Cure&) = delete;
+  virtual ~Cure() = default;
+};
+
 // The registrations of one cure; dropping it gives PyTorch's kernels back.
-class Overrides {
+class Overrides final : public Cure {
  public:
   // Whether PyTorch has an autograd kernel of its own there to stand in front of.
   static bool possible(const c10::OperatorHandle& op, c10::DispatchKey key);
@@ -58,13 +67,22 @@ class Overrides {
   void add(const c10::OperatorHandle& op, const Args&... args) {
     for (const auto key : autograd_backend_keys()) {
       if (possible(op, key)) {
-        install(
-            op,
-            key,
-            c10::BoxedKernel::makeFromFunctor(std::make_unique<G>(
-                op.getComputedKernelForDispatchKey(key), args...)));
+        add_for<G>(op, key, args...);
       }
     }
+  }
+
+  // Guards `op` for one key.
+  template <typename G, typename... Args>
+  void add_for(
+      const c10::OperatorHandle& op,
+      c10::DispatchKey key,
+      const Args&... args) {
+    install(
+        op,
+        key,
+        c10::BoxedKernel::makeFromFunctor(std::make_unique<G>(
+            op.getComputedKernelForDispatchKey(key), args...)));
   }
 
  private:

@@ -1,0 +1,23 @@
+// May this gradient be written? See Note [When a gradient is ours].
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace noalias {
+
+// A strided tensor with values: no subclass, no functorch, functional, quantized or
+// meta tensor, no lazy zero. Conjugation and negation may be lazy.
+bool is_ordinary(const at::Tensor& gradient);
+
+// Ordinary, nothing lazy, and every element of its memory is one of its own.
+bool is_plain(const at::Tensor& gradient);
+
+// Whether the caller's reference is the only way to this gradient and its
+// memory. Requires is_plain. May take the interpreter lock.
+bool is_ours(const at::Tensor& gradient);
+
+// The same without ever taking the interpreter lock: a gradient with a Python
+// object counts as somebody else's.
+bool is_ours_beyond_python(const at::Tensor& gradient);
+
+} // namespace noalias

@@ -1,0 +1,243 @@
+#include "slice_update.h"
+
+#include "compat.h"
+#include "compat_engine.h"
+#include "counters.h"
+#include "gradient_proof.h"
+#include "zero_signs.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/real.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/functions/tensor.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+namespace noalias {
+
+namespace {
+
+using at::Tensor;
+using torch::autograd::CopyBackwards;
+using torch::autograd::CopySlices;
+namespace impl = torch::autograd::impl;
+
+// How far beyond its first element a geometry of at least one element reaches.
+int64_t reach(const at::TensorGeometry& geometry) {
+  int64_t last = 0;
+  for (int64_t i = 0; i < geometry.dim(); ++i) {
+    last += (geometry.sizes()[i] - 1) * geometry.strides()[i];
+  }
+  return last;
+}
+
+// Note [Updating a slice of the gradient]
+//
+// CopySlices answers what the gradient of the base's old value is: the incoming
+// gradient, with the slice replaced by what the in-place operator's own backward
+// makes of it. Stock copies all of the incoming gradient to write one slice. When
+// nobody else holds it, writing the slice is enough: T updates in O(T).
+//
+// The node is a CopySlices in all but that (same constructor, same place in the
+// graph, same sequence number), so everything else is stock's: create_graph,
+// compiled autograd, a gradient that somebody holds, release, errors.
+class SliceUpdate final : public CopySlices {
+ public:
+  using CopySlices::CopySlices;
+
+  std::string name() const override {
+    return "SliceUpdate";
+  }
+
+  variable_list apply(variable_list&& inputs) override {
+    if (inputs.size() == 1 && may_update(inputs[0])) {
+      // Against release_variables() and a second backward call; see Note
+      // [Thread Safety on Autograd Node] in PyTorch.
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (fn != nullptr) {
+        update_exec_info();
+        return update(std::move(inputs[0]));
+      }
+    }
+    return CopySlices::apply(std::move(inputs));
+  }
+
+ private:
+  bool may_update(const Tensor& gradient) const {
+    return gradient.defined() && !c10::GradMode::is_enabled() &&
+        is_plain(gradient) && gradient.sizes() == base.sizes() &&
+        gradient.strides() == base.strides() && gradient.numel() != 0 &&
+        view.numel() != 0 && is_inside() && is_ours(gradient);
+  }
+
+  // Stock raises for a view that leaves its base's memory.
+  bool is_inside() const {
+    const int64_t offset = offset_in_base();
+    return offset >= 0 && offset + reach(view) <= reach(base);
+  }
+
+  int64_t offset_in_base() const {
+    return view.storage_offset() - base.storage_offset();
+  }
+
+  Tensor slice_of(const Tensor& gradient) const {
+    return gradient.as_strided(
+        view.sizes(),
+        view.strides(),
+        gradient.storage_offset() + offset_in_base());
+  }
+
+  variable_list update(Tensor&& gradient) {
+    count(counters().slices_updated);
+    Tensor slice;
+    Tensor incoming;
+    {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      slice = slice_of(gradient);
+      // The slice is overwritten below, and fn may keep what it is given.
+      incoming = slice.clone(at::MemoryFormat::Contiguous);
+    }
+    variable_list results(num_outputs());
+    if (typeid(*fn) == typeid(CopyBackwards)) {
+      through_copy(std::move(gradient), slice, std::move(incoming), results);
+    } else {
+      through(std::move(gradient), slice, std::move(incoming), results);
+    }
+    return results;
+  }
+
+  // What `base[...] = source` comes to: nothing of the old value remains.
+  void through_copy(
+      Tensor&& gradient,
+      const Tensor& slice,
+      Tensor&& incoming,
+      variable_list& results) {
+    if (task_should_compute_output(0)) {
+      {
+        const at::AutoDispatchBelowADInplaceOrView below;
+        slice.zero_();
+      }
+      pass_on(std::nullopt);
+      results[0] = std::move(gradient);
+    }
+    if (task_should_compute_output(1)) {
+      const auto& options = static_cast<CopyBackwards&>(*fn).src_options;
+      const bool drops_imaginary = incoming.is_complex() &&
+          !c10::isComplexType(options.dtype().toScalarType());
+      const c10::DeviceGuard device(options.device());
+      results[1] =
+          (drops_imaginary ? at::real(incoming) : incoming).to(options);
+    }
+  }
+
+  void through(
+      Tensor&& gradient,
+      const Tensor& slice,
+      Tensor&& incoming,
+      variable_list& results) {
+    variable_list inputs;
+    inputs.push_back(std::move(incoming));
+    variable_list inner = (*fn)(std::move(inputs));
+    for (size_t i = 0; i < inner.size(); ++i) {
+      if (!task_should_compute_output(i) || !inner[i].defined()) {
+        // Stock takes an undefined gradient of the slice for one of the base.
+        continue;
+      }
+      if (i != 0) {
+        results[i] = std::move(inner[i]);
+        continue;
+      }
+      {
+        const at::AutoDispatchBelowADInplaceOrView below;
+        slice.copy_(inner[0]);
+      }
+      pass_on(Region{
+          c10::DimVector(view.sizes()),
+          c10::DimVector(view.strides()),
+          offset_in_base()});
+      results[0] = std::move(gradient);
+    }
+  }
+
+  // What is known of zeros in this gradient holds for the next one too.
+  void pass_on(const std::optional<Region>& written) {
+    const auto* task = running_graph_task();
+    if (task != nullptr) {
+      const Edge& next = next_edge(0);
+      hand_on(
+          {task->id_, this, 0},
+          {task->id_, next.function.get(), next.input_nr},
+          written);
+    }
+  }
+};
+
+// The node that stands behind `base` now, without bringing a history up to date.
+Node* node_behind(const Tensor& base) {
+  return impl::grad_fn_unsafe(base);
+}
+
+// Whoever watched the node appear (a node creation hook, say) goes on seeing it.
+bool is_held_by_base_and_view(const NodePtr& node) {
+  return node.use_count() == 2;
+}
+
+void move_hooks(Node& from, Node& to) {
+  to.pre_hooks() = std::move(from.pre_hooks());
+  to.post_hooks() = std::move(from.post_hooks());
+  to.tensor_pre_hooks() = std::move(from.tensor_pre_hooks());
+  to.retains_grad_hooks() = std::move(from.retains_grad_hooks());
+}
+
+} // namespace
+
+SliceUpdateWatch::SliceUpdateWatch(const Tensor& written)
+    : written_(written),
+      before_(node_behind(
+          impl::get_view_autograd_meta(written)->get_backward_view().base_)) {}
+
+void SliceUpdateWatch::finish() {
+  const auto* view_meta = impl::get_view_autograd_meta(written_);
+  if (view_meta == nullptr || !view_meta->has_bw_view()) {
+    return;
+  }
+  const Tensor& base = view_meta->get_backward_view().base_;
+  auto* base_meta = impl::get_autograd_meta(base);
+  if (base_meta == nullptr || base_meta->grad_fn_ == nullptr ||
+      base_meta->grad_fn_.get() == before_) {
+    return;
+  }
+  const NodePtr& stock = base_meta->grad_fn_;
+  if (typeid(*stock) != typeid(CopySlices) ||
+      base.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
+      written_.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    return;
+  }
+  auto& slices = static_cast<CopySlices&>(*stock);
+  // Stock has brought the view's own history up to date behind the new node.
+  Node* behind_view = view_meta->grad_fn_.get();
+  if (slices.view_fn != nullptr || behind_view == nullptr ||
+      behind_view->num_outputs() != 1 ||
+      behind_view->next_edge(0).function != stock ||
+      !is_held_by_base_and_view(stock)) {
+    return;
+  }
+  // As stock's node was made: while the base still has its old history.
+  const NodePtr replaced = stock;
+  impl::set_gradient_edge(base, replaced->next_edge(0));
+  auto node = make_node<SliceUpdate>(
+      base, std::move(slices.view), nullptr, std::move(slices.fn));
+  // The engine's order, and so the order of every sum, stays stock's.
+  node->set_sequence_nr(replaced->sequence_nr());
+  move_hooks(*replaced, *node);
+  behind_view->set_next_edge(0, Edge(node, 0));
+  impl::set_gradient_edge(base, Edge(std::move(node), 0));
+}
+
+} // namespace noalias
