@@ -19,9 +19,11 @@ _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 # Command -> its module, imported only when the command (or the list of commands) is asked for.
 COMMANDS = {
+    "run": "noalias.ownership.command_run",
+    "bench": "noalias.bench.command_bench",
+    "explain": "noalias.audit.command_explain",
     "build": "noalias.native.command_build",
     "doctor": "noalias.native.command_doctor",
-    "explain": "noalias.audit.command_explain",
 }
 
 

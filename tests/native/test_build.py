@@ -12,8 +12,8 @@ import pytest
 import torch
 import torch.utils
 
-from noalias.native import NativeUnavailable, build, lock, toolchain
-from tests.native.support import modes
+from noalias.native import NativeUnavailable, build, cache, lock, toolchain
+from tests.native.support import modes, slow_compiler
 
 pytestmark = pytest.mark.usefixtures("cache_root", "sources")
 
@@ -43,6 +43,19 @@ def test_entry_holds_the_library_its_checksum_and_its_log_and_no_build_files() -
         "build.log",
     }
     assert toolchain.require_compiler().version() in (entry.folder / "build.log").read_text()
+
+
+def test_source_edited_during_the_build_is_compiled_again(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit = f"test -e {sources}/late.h || echo '// edited' > {sources}/late.h"
+    (tmp_path / "go").touch()
+    monkeypatch.setenv("CXX", str(slow_compiler(tmp_path, then=f'{edit}; exec g++ "$@"')))
+
+    entry = build.ensure()
+
+    assert (sources / "late.h").exists()
+    assert entry.folder.parent.name == cache.key()
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777], ids=oct)

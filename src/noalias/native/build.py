@@ -90,6 +90,18 @@ def into(place: Path, *, force: bool = False, shared: bool = False) -> tuple[cac
     Raises:
         NativeUnavailable: as for ``ensure``.
     """
+    while True:
+        try:
+            return _into(place, force=force, shared=shared)
+        except _SourcesChanged:
+            progress.say("the sources changed while they were compiled; once more")
+
+
+class _SourcesChanged(Exception):
+    """A file was edited during the build: the library is not that of the key it was built for."""
+
+
+def _into(place: Path, *, force: bool, shared: bool) -> tuple[cache.Entry, bool]:
     from noalias.native import lock
 
     compiler = toolchain.require_compiler()
@@ -132,6 +144,8 @@ def _build(
             kept = _keep(log, failure)
             reason = f"the compiler failed:\n{error}"
             raise NativeUnavailable(reason, fix=error.fix, log=kept) from error
+        if cache.key() != target.parent.name:
+            raise _SourcesChanged
         library = work / toolchain.LIBRARY
         content = library.read_bytes()
         entry = cache.Entry(
