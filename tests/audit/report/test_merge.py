@@ -6,6 +6,7 @@ import audit_samples as samples
 import pytest
 
 from noalias.audit.finding import Finding
+from noalias.audit.report import FORMATS, render
 from noalias.audit.report.merge import merge
 from noalias.audit.result import Environment, Rank, Report, Steps
 
@@ -87,3 +88,12 @@ def test_different_versions_are_said() -> None:
 def test_what_cannot_be_merged_is_refused(reports: list[Report], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         merge(reports)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_merged_report_can_be_shown_in_every_format(format_: str) -> None:
+    merged = merge([report(0, samples.HIDDEN), report(1, samples.HIDDEN)])
+    text = render(merged, format_)
+    if format_ in ("text", "html"):
+        assert "2 ranks merged" in text
+        assert "1 on node1" in text
