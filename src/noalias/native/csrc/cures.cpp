@@ -1,7 +1,9 @@
 #include "cures.h"
 
-#include "hidden_base.h"
+#include "in_place.h"
 #include "override.h"
+#include "route_linear.h"
+#include "sibling_views.h"
 
 #include <c10/util/Exception.h>
 
@@ -13,11 +15,14 @@ namespace noalias {
 
 namespace {
 
-using Install = std::unique_ptr<Overrides> (*)();
+using Install = std::unique_ptr<Cure> (*)();
 
 const std::map<std::string, Install>& cures() {
   static const std::map<std::string, Install> all = {
       {"hidden_base", &cure_hidden_bases},
+      {"linear", &cure_linear},
+      {"slice_update", &cure_slice_updates},
+      {"sibling_views", &cure_sibling_views},
   };
   return all;
 }
@@ -25,7 +30,7 @@ const std::map<std::string, Install>& cures() {
 // Guarded by its own lock; dropped entries give PyTorch's kernels back.
 struct Active {
   std::mutex lock;
-  std::map<std::string, std::unique_ptr<Overrides>> overrides;
+  std::map<std::string, std::unique_ptr<Cure>> overrides;
 };
 
 Active& active() {

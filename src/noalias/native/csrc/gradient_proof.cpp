@@ -29,13 +29,13 @@ bool is_allocated_here(const c10::Storage& storage) {
 
 } // namespace
 
-bool is_ordinary(const at::Tensor& gradient) {
+bool is_ordinary_gradient(const at::Tensor& gradient) {
   return gradient.layout() == at::kStrided && !gradient.is_meta() &&
       !gradient.key_set().has_any(kNotOrdinary) && gradient.has_storage();
 }
 
 bool is_plain(const at::Tensor& gradient) {
-  return is_ordinary(gradient) && !gradient.is_conj() && !gradient.is_neg() &&
+  return is_ordinary_gradient(gradient) && !gradient.is_conj() && !gradient.is_neg() &&
       !gradient.is_inference() && gradient.is_non_overlapping_and_dense();
 }
 

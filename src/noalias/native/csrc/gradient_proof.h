@@ -7,7 +7,7 @@ namespace noalias {
 
 // A strided tensor with values: no subclass, no functorch, functional, quantized or
 // meta tensor, no lazy zero. Conjugation and negation may be lazy.
-bool is_ordinary(const at::Tensor& gradient);
+bool is_ordinary_gradient(const at::Tensor& gradient);
 
 // Ordinary, nothing lazy, and every element of its memory is one of its own.
 bool is_plain(const at::Tensor& gradient);

@@ -9,21 +9,19 @@ namespace {
 using torch::autograd::AutogradMeta;
 using torch::autograd::CreationMeta;
 
-// How many owners of the base are the view's own metadata: backward and forward
-// view information may be one object or two.
-int64_t owners_in_metadata(const DifferentiableViewMeta& meta) {
-  const auto& base = meta.get_backward_view().base_;
-  const bool second = !meta.shared_view_info() && meta.has_fw_view() &&
-      meta.get_forward_view().base_.is_same(base);
-  return second ? 2 : 1;
-}
-
 bool has_hooks(const AutogradMeta& meta) {
   return !meta.hooks_.empty() || meta.cpp_hooks_list_ != nullptr ||
       meta.post_acc_grad_hooks_ != nullptr || meta.retains_grad_;
 }
 
 } // namespace
+
+int64_t owners_in_metadata(const DifferentiableViewMeta& meta) {
+  const auto& base = meta.get_backward_view().base_;
+  const bool second = !meta.shared_view_info() && meta.has_fw_view() &&
+      meta.get_forward_view().base_.is_same(base);
+  return second ? 2 : 1;
+}
 
 const char* name_of(Verdict verdict) {
   switch (verdict) {

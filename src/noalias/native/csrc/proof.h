@@ -30,6 +30,10 @@ enum class Verdict : uint8_t {
 
 const char* name_of(Verdict verdict);
 
+// How many owners of the base are the view's own metadata: backward and forward
+// view information may be one object or two.
+int64_t owners_in_metadata(const DifferentiableViewMeta& meta);
+
 // The view's own tensor counts as the second owner of the storage.
 Verdict prove_hidden(const Tensor& view, const DifferentiableViewMeta& meta);
 

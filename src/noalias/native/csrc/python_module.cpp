@@ -2,6 +2,7 @@
 #include "counters.h"
 #include "cures.h"
 #include "linear.h"
+#include "python_ownership.h"
 #include "whole_types.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -60,6 +61,8 @@ std::map<std::string, uint64_t> read_counters() {
   std::map<std::string, uint64_t> values = {
       {"seen", counters().seen.load()},
       {"cured", counters().cured.load()},
+      {"slices_updated", counters().slices_updated.load()},
+      {"parts_added", counters().parts_added.load()},
   };
   for (size_t i = 1; i < counters().kept.size(); ++i) {
     values[std::string("kept_") + name_of(static_cast<Verdict>(i))] =
@@ -71,6 +74,8 @@ std::map<std::string, uint64_t> read_counters() {
 void reset_counters() {
   counters().seen = 0;
   counters().cured = 0;
+  counters().slices_updated = 0;
+  counters().parts_added = 0;
   for (auto& counter : counters().kept) {
     counter = 0;
   }
@@ -96,6 +101,7 @@ PYBIND11_MODULE(noalias_core, module) {
     register_linear();
     Py_XDECREF(std::exchange(general_linear, general.release().ptr()));
   });
+  bind_ownership(module);
   module.def("known_cures", &known_cures);
   module.def("active_cures", &active_cures);
   // Looking up kernels takes the dispatcher's lock, which threads hold that wait

@@ -166,7 +166,7 @@ class PartGuard final : public Guard {
       const Tensor& part,
       c10::ArrayRef<c10::IValue> arguments) {
     return is_plain(sum) && sum.scalar_type() == part.scalar_type() &&
-        sum.device() == part.device() && is_ordinary(part) &&
+        sum.device() == part.device() && is_ordinary_gradient(part) &&
         arguments[1].isIntList() &&
         sum.sizes() == arguments[1].toDimVector() &&
         all_integers(arguments.slice(2)) && is_ours_beyond_python(sum);

@@ -1,0 +1,123 @@
+#include "route_linear.h"
+
+#include "linear.h"
+#include "whole_types.h"
+
+#include <ATen/ops/linear_native.h>
+#include <c10/util/Exception.h>
+
+#include <optional>
+
+namespace noalias {
+
+namespace {
+
+bool is_python_subclass(const Tensor& tensor) {
+  return tensor.key_set().has_any(c10::DispatchKeySet(
+      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize}));
+}
+
+// Note [Where linear is routed]
+//
+// Only where the whole operator computes what PyTorch's composite computes, bit
+// for bit and stride for stride: dense operands, an input whose leading
+// dimensions fold without a copy, a bias for each feature. Everything else,
+// every tracer, mode and subclass without a rule of its own, gets PyTorch's
+// composite. So torch.compile, torch.export and make_fx see stock PyTorch.
+bool is_routed(
+    c10::DispatchKeySet keys,
+    const Tensor& input,
+    const Tensor& weight,
+    const OptionalTensor& bias) {
+  const bool has_bias = bias.has_value() && bias->defined();
+  if (input.dim() < 2 || weight.dim() != 2 ||
+      input.layout() != c10::kStrided || weight.layout() != c10::kStrided ||
+      input.is_nested() || weight.is_nested() || weight.is_quantized() ||
+      (has_bias && bias->dim() != 1)) {
+    return false;
+  }
+  const Tensor none;
+  const Tensor& b = has_bias ? *bias : none;
+  const bool subclass =
+      is_python_subclass(input) || is_python_subclass(weight) ||
+      (has_bias && is_python_subclass(b));
+  if (subclass) {
+    return all_have_own_rule({&input, &weight, &b});
+  }
+  const auto below = keys & c10::after_ADInplaceOrView_keyset;
+  if (below.has_any(c10::DispatchKeySet(
+          {c10::DispatchKey::Python, c10::DispatchKey::Functionalize}))) {
+    return false;
+  }
+  return input.dim() == 2 || input.is_contiguous();
+}
+
+Tensor linear_or_composite(
+    c10::DispatchKeySet keys,
+    const Tensor& input,
+    const Tensor& weight,
+    const OptionalTensor& bias) {
+  return is_routed(keys, input, weight, bias)
+      ? linear_autograd(keys, input, weight, bias)
+      : at::native::linear(input, weight, bias);
+}
+
+// functorch has a composite of its own, in front of every level.
+class FunctorchGuard final : public Guard {
+ public:
+  using Guard::Guard;
+
+  void operator()(
+      const c10::OperatorHandle& op,
+      c10::DispatchKeySet keys,
+      Stack* stack) override {
+    const Tensor input = torch::jit::peek(*stack, 0, 3).toTensor();
+    const Tensor weight = torch::jit::peek(*stack, 1, 3).toTensor();
+    const OptionalTensor bias =
+        torch::jit::peek(*stack, 2, 3).toOptional<Tensor>();
+    if (!is_routed(keys, input, weight, bias)) {
+      call_stock(op, keys, stack);
+      return;
+    }
+    torch::jit::drop(*stack, 3);
+    torch::jit::push(*stack, call_linear(input, weight, bias));
+  }
+};
+
+// The dispatcher warns whoever registers over a kernel for the same key, as must
+// be done for functorch's composite. It is what was asked for, and undone.
+class SilentWarnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
+class LinearCure final : public Cure {
+ public:
+  LinearCure() {
+    const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow("aten::linear", "");
+    for (const auto key : autograd_backend_keys()) {
+      libraries_
+          .emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__)
+          .impl("linear", TORCH_FN(linear_or_composite));
+    }
+    constexpr auto front = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
+    if (op.hasKernelForDispatchKey(front)) {
+      SilentWarnings silent;
+      const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+      functorch_.add_for<FunctorchGuard>(op, front);
+    }
+  }
+
+ private:
+  std::vector<torch::Library> libraries_;
+  Overrides functorch_;
+};
+
+} // namespace
+
+std::unique_ptr<Cure> cure_linear() {
+  return std::make_unique<LinearCure>();
+}
+
+} // namespace noalias
