@@ -8,13 +8,17 @@ mismatch. Stock runs come before the cures are switched on and judging after the
 from __future__ import annotations
 
 import gc
+import importlib
 import multiprocessing
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+import torch
 
 from .cures import counters, cure
 from .generate import generate
@@ -24,7 +28,7 @@ from .reproduction import write
 from .shrink import shrink
 from .statements import Block, Let, Program, Unpack, Write, walk
 
-CHUNK = 100
+CHUNK = 200
 _PATIENCE = 120.0
 
 
@@ -63,7 +67,9 @@ class Statistics:
         self.programs += 1
         for statement in walk(program):
             name = type(statement).__name__
-            self.statements[f"{name} {statement.context}" if isinstance(statement, Block) else name] += 1
+            self.statements[
+                f"{name} {statement.context}" if isinstance(statement, Block) else name
+            ] += 1
             chain = getattr(statement, "chain", ())
             if isinstance(statement, Let | Unpack | Write):
                 steps = (*chain, statement.step) if isinstance(statement, Write) else chain
@@ -106,6 +112,11 @@ class Campaign:
     progress: Callable[[Statistics, int], None] = lambda statistics, index: None
 
     def run(self) -> tuple[Statistics, list[Mismatch]]:
+        # Before forking: checkpointing and forward mode would import them anew in every process.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            importlib.import_module("torch._dynamo")
+            importlib.import_module("torch._decomp.decompositions_for_jvp")
         statistics, mismatches = Statistics(), list[Mismatch]()
         start, index, end = time.monotonic(), self.first, self.first + self.count
         while index < end and (self.seconds is None or time.monotonic() - start < self.seconds):
@@ -114,11 +125,15 @@ class Campaign:
             self.progress(statistics, index)
         return statistics, mismatches
 
-    def _chunk(self, first: int, stop: int, statistics: Statistics, mismatches: list[Mismatch]) -> int:
+    def _chunk(
+        self, first: int, stop: int, statistics: Statistics, mismatches: list[Mismatch]
+    ) -> int:
         """Runs programs ``first`` to ``stop`` in a process of their own; the index to go on with."""
         room = self.reports - len(mismatches)
         phase, index = "start", first
-        for message in _in_process(_work, self.seed, first, stop, self.cures, room, statistics.differences.copy()):
+        for message in _in_process(
+            _work, self.seed, first, stop, self.cures, room, statistics.differences.copy()
+        ):
             if isinstance(message, tuple):
                 phase, index = message
             elif isinstance(message, Statistics):
@@ -128,7 +143,9 @@ class Campaign:
                 mismatches.append(message)
                 self._write(message)
             elif isinstance(message, str):
-                raise RuntimeError(f"the machine itself failed at program {index} ({phase}):\n{message}")
+                raise RuntimeError(
+                    f"the machine itself failed at program {index} ({phase}):\n{message}"
+                )
         if phase == "done":
             return stop
         if phase == "cured":
@@ -152,7 +169,13 @@ class Campaign:
 
     def _write(self, mismatch: Mismatch) -> None:
         if self.out is not None:
-            write(self.out, mismatch.program, mismatch.verdict, self.cures, f"seed {mismatch.seed}, program {mismatch.index}")
+            write(
+                self.out,
+                mismatch.program,
+                mismatch.verdict,
+                self.cures,
+                f"seed {mismatch.seed}, program {mismatch.index}",
+            )
 
 
 def compare(program: Program, cures: str) -> Verdict:
@@ -179,8 +202,11 @@ def fails_like(verdict: Verdict, cures: str) -> Callable[[Program], bool]:
     return fails
 
 
-def _work(send: Connection, seed: int, first: int, stop: int, cures: str, room: int, known: Counter[str]) -> None:
+def _work(
+    send: Connection, seed: int, first: int, stop: int, cures: str, room: int, known: Counter[str]
+) -> None:
     gc.disable()
+    torch.set_num_threads(1)
     statistics = Statistics()
     programs, stock, cured = [], [], []
     for index in range(first, stop):
@@ -194,7 +220,11 @@ def _work(send: Connection, seed: int, first: int, stop: int, cures: str, room: 
             send.send(("cured", index))
             cured.append(execute(program))
             after = counters()
-            changed = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+            changed = {
+                name: after[name] - before.get(name, 0)
+                for name in after
+                if after[name] != before.get(name, 0)
+            }
             statistics.counters.update(changed)
             statistics.cured.update(dict.fromkeys(changed, 1))
             before = after
@@ -210,7 +240,9 @@ def _work(send: Connection, seed: int, first: int, stop: int, cures: str, room: 
                 room -= 1
                 small = shrink(program, fails_like(verdict, cures), attempts=1500)
                 final = compare(small, cures)
-                send.send(Mismatch(seed, index, small, final if final.kind == "mismatch" else verdict))
+                send.send(
+                    Mismatch(seed, index, small, final if final.kind == "mismatch" else verdict)
+                )
     send.send(statistics)
 
 

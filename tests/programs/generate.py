@@ -125,7 +125,9 @@ class Draft:
 
     def recent(self, names: list[str]) -> str | None:
         """One of the names, the last ones more often."""
-        return self.rng.choices(names, [1.5**i for i in range(-len(names), 0)])[0] if names else None
+        return (
+            self.rng.choices(names, [1.5**i for i in range(-len(names), 0)])[0] if names else None
+        )
 
     def value(self, name: str) -> Tensor:
         value = self.values[name.removeprefix("$")]
@@ -143,7 +145,11 @@ class Draft:
 
     def operand(self, shape: tuple[int, ...], dtype: torch.dtype) -> str:
         """A tensor of this shape and dtype, at hand or new."""
-        found = [name for name in self.tensors() if (v := self.value(name)).shape == shape and v.dtype == dtype]
+        found = [
+            name
+            for name in self.tensors()
+            if (v := self.value(name)).shape == shape and v.dtype == dtype
+        ]
         if found and self.rng.random() < 0.7:
             return self.rng.choice(found)
         return self.leaf(shape, str(dtype).removeprefix("torch."))
@@ -166,7 +172,9 @@ class Draft:
         error = self.attempt(statement)
         if error is None:
             self.statements.append(statement)
-        elif self.rng.random() < (0.9 if is_curable(str(error)) else 0.5 if "modified by an" in str(error) else 0.06):
+        elif self.rng.random() < (
+            0.9 if is_curable(str(error)) else 0.5 if "modified by an" in str(error) else 0.06
+        ):
             self.statements.append(Block("guard", (statement,)))
         return error
 
@@ -183,7 +191,9 @@ class Draft:
             return error.with_traceback(None)
         for name in ("record", "stash", "__builtins__", "t", *GLOBALS):
             scope.pop(name, None)
-        for name in [name for name, value in scope.items() if callable(value) and name.startswith("f")]:
+        for name in [
+            name for name, value in scope.items() if callable(value) and name.startswith("f")
+        ]:
             del scope[name]
         self.locals |= set(scope) - before
         return None

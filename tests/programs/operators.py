@@ -65,7 +65,9 @@ def render_step(step: Step, source: str) -> str:
     """The Python expression (or statement) of one step on ``source``."""
     operator = OPERATORS[str(step[0])]
     index = "[{1}]" in operator.source
-    rendered = [render_index(item) if index and i == 0 else render(item) for i, item in enumerate(step[1:])]
+    rendered = [
+        render_index(item) if index and i == 0 else render(item) for i, item in enumerate(step[1:])
+    ]
     return operator.source.format(source, *rendered)
 
 
@@ -393,7 +395,12 @@ IN_PLACE = [
     Operator("index_set", "{0}[{1}] = {2}", _index_and_operand, 5, expression=False),
     Operator("index_add_set", "{0}[{1}] += {2}", _index_and_operand, 1.5, expression=False),
     Operator("set_rows", "{0}[torch.tensor({1})] = {2}", _rows_and_operand, expression=False),
-    Operator("index_put_", "{0}.index_put_((torch.tensor({1}),), {2}, accumulate=True)", _rows_and_operand, 0.7),
+    Operator(
+        "index_put_",
+        "{0}.index_put_((torch.tensor({1}),), {2}, accumulate=True)",
+        _rows_and_operand,
+        0.7,
+    ),
     Operator("set_real", "{0}.imag = {0}.real", _complex, 0.5, expression=False),
     Operator("doubles_in_place", "DoublesInPlace.apply({0})", _none),
     Operator("detach_", "{0}.detach_()", _none, 0.3),
@@ -421,7 +428,9 @@ OTHERS = [
     Operator("foreach_mul_list_", "torch._foreach_mul_({0}, {1})", _none),
 ]
 
-OPERATORS = {operator.name: operator for operator in [*VIEWS, *PRODUCERS, *IN_PLACE, *SPLITS, *OTHERS]}
+OPERATORS = {
+    operator.name: operator for operator in [*VIEWS, *PRODUCERS, *IN_PLACE, *SPLITS, *OTHERS]
+}
 
 
 def choose(rng: Random, table: list[Operator]) -> Operator:

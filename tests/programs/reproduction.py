@@ -20,7 +20,9 @@ def write(folder: Path, program: Program, verdict: Verdict, cures: str, origin: 
     what = re.sub(r"\W+", "_", verdict.what or verdict.kind)
     name = f"{what}_{re.sub(r'[^0-9]+', '_', origin).strip('_')}"
     shown = "\n".join(str(item) for item in verdict.differences[:4]) or "the cured run crashes"
-    header = f'"""{origin}, torch {torch.__version__}, cures: {cures}\n\n{shown}\n"""\n\n'.replace("\\", "\\\\")
+    header = f'"""{origin}, torch {torch.__version__}, cures: {cures}\n\n{shown}\n"""\n\n'.replace(
+        "\\", "\\\\"
+    )
     footer = (
         '\n\nif __name__ == "__main__":\n    from tests.programs.reproduction import show\n\n'
         f'    show(program, "{cures}")\n'

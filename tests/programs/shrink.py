@@ -60,7 +60,11 @@ def without(program: Program, positions: range) -> Program:
     bound: set[str] = set()
     missing: set[str] = set()
     for position, statement in enumerate(program):
-        lost = position in positions or bool(reads(statement) & missing) or _deletes_missing(statement, missing)
+        lost = (
+            position in positions
+            or bool(reads(statement) & missing)
+            or _deletes_missing(statement, missing)
+        )
         if lost:
             missing |= binds(statement) - bound
         else:
@@ -98,20 +102,34 @@ def _simpler(statement: Statement) -> Iterator[tuple[Statement, ...]]:
         yield (replace(statement, steps=statement.steps - 1),)
     if isinstance(statement, Call) and statement.transform != "plain" and len(statement.outs) == 1:
         yield (replace(statement, transform="plain"),)
-    if isinstance(statement, Let | Write):
+    if isinstance(statement, Let) and len(statement.chain) == 1:
+        yield (Alias(statement.out, statement.source),)
+    if isinstance(statement, Write) or (isinstance(statement, Let) and len(statement.chain) > 1):
         yield from ((replace(statement, chain=chain),) for chain in _shorter(statement.chain))
     if isinstance(statement, Let):
-        yield from ((replace(statement, chain=(step,)),) for step in statement.chain if len(statement.chain) > 1)
+        yield from (
+            (replace(statement, chain=(step,)),)
+            for step in statement.chain
+            if len(statement.chain) > 1
+        )
         if statement.chain and statement.chain[0][0] not in _PLAIN_STEPS:
-            yield from ((replace(statement, chain=(plain, *statement.chain[1:])),) for plain in (("mul_number", 2),))
+            yield from (
+                (replace(statement, chain=(plain, *statement.chain[1:])),)
+                for plain in (("mul_number", 2),)
+            )
     if isinstance(statement, Write) and statement.step[0] not in ("mul_number_", "add_number_"):
-        yield from ((replace(statement, step=step),) for step in (("mul_number_", 2), ("add_number_", 1)))
+        yield from (
+            (replace(statement, step=step),) for step in (("mul_number_", 2), ("add_number_", 1))
+        )
     if isinstance(statement, Backward):
         for terms in _shorter(statement.terms):
             if terms:
                 yield (replace(statement, terms=terms),)
         for i in range(len(statement.inputs) if len(statement.inputs) > 1 else 0):
-            pairs = {name: tuple(x for j, x in enumerate(getattr(statement, name)) if j != i) for name in ("inputs", "outs")}
+            pairs = {
+                name: tuple(x for j, x in enumerate(getattr(statement, name)) if j != i)
+                for name in ("inputs", "outs")
+            }
             yield (replace(statement, **pairs),)
         for i, term in enumerate(statement.terms):
             if term[0] in ("square", "cos", "mul"):
@@ -124,7 +142,9 @@ def _simpler(statement: Statement) -> Iterator[tuple[Statement, ...]]:
             yield (replace(statement, shape=statement.shape[1:]),)
         for i, size in enumerate(statement.shape):
             if size > 2:
-                yield (replace(statement, shape=(*statement.shape[:i], 2, *statement.shape[i + 1 :])),)
+                yield (
+                    replace(statement, shape=(*statement.shape[:i], 2, *statement.shape[i + 1 :])),
+                )
     if isinstance(statement, Module) and statement.way != "linear":
         yield (replace(statement, way="linear"),)
     for field in fields(statement):

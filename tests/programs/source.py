@@ -7,6 +7,7 @@ and executed as the body of one function, where names, temporaries and `del` hol
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from .operators import render, render_step
 from .statements import (
@@ -92,12 +93,25 @@ import torch.utils.checkpoint
 """
 
 
-class Printer:
-    """Prints statements; sites in ``unaliased`` give their result a storage of its own (see `oracle`)."""
+@dataclass(frozen=True)
+class Reference:
+    """How a reference run departs from the program (see `oracle`).
 
-    def __init__(self, unaliased: frozenset[int] = frozenset(), site: int = 0) -> None:
-        self._unaliased = unaliased
-        self._site = site - 1
+    Sites in ``unaliased`` give their result a storage of its own; guarded statements at sites in ``refused`` are not
+    executed, and record (type, message) of an error instead.
+    """
+
+    unaliased: frozenset[int] = frozenset()
+    refused: tuple[tuple[int, str, str], ...] = ()
+
+
+class Printer:
+    """Prints statements."""
+
+    def __init__(self, reference: Reference | None = None) -> None:
+        self._unaliased = reference.unaliased if reference else frozenset[int]()
+        self._refused = {site: error for site, *error in (reference.refused if reference else ())}
+        self._site = -1
 
     def lines(self, program: Program) -> Iterator[str]:
         for statement in program:
@@ -142,11 +156,21 @@ class Printer:
                 yield f'record("{render(source)}@{site}", {render(source)})'
             case Module(out, way, sizes, hooked):
                 yield f"{render(out)} = {MODULES[way].format(*sizes)}"
+                if site in self._unaliased and way != "linear":
+                    yield f"{render(out)}.insert(1, Unaliased())"
                 if hooked:
                     part = render(out) if way == "linear" else f"{render(out)}[0]"
                     yield f'{part}.register_full_backward_hook(record.module_hook("{render(out)}@{site}"))'
             case Backward():
                 yield _backward(statement)
+                if site in self._unaliased:
+                    yield from (
+                        f"{render(out)} = unaliased({render(out)})" for out in statement.outs
+                    )
+            case Block("guard", body) if site in self._refused:
+                kind, message = self._refused[site]
+                yield f'record.refuse("@{site}", {kind!r}, {message!r})'
+                list(self.lines(body))
             case Block("guard", body):
                 yield "try:"
                 yield from self._indented(body)
@@ -247,12 +271,12 @@ def live_names(program: Program) -> list[str]:
     return list(live)
 
 
-def function_source(program: Program, unaliased: frozenset[int] = frozenset()) -> str:
+def function_source(program: Program, reference: Reference | None = None) -> str:
     """``def program(record)``, ending in records of everything still alive."""
     lines = ["torch.manual_seed(0)"]
     if any(isinstance(statement, Stash) for statement in walk(program)):
         lines.append("stash = []")
-    lines += Printer(unaliased).lines(program)
+    lines += Printer(reference).lines(program)
     lines += [f'record("{render(name)}", {render(name)})' for name in live_names(program)]
     if "stash = []" in lines:
         lines.append('record("stash", stash)')

@@ -180,8 +180,24 @@ class Call:
 
 
 Statement: TypeAlias = (
-    Leaf | Let | Unpack | Write | Foreach | Alias | Delete | Stash | WeakRef | Deref | Export | Hook | Peek | Module
-    | Backward | Block | Loop | Call
+    Leaf
+    | Let
+    | Unpack
+    | Write
+    | Foreach
+    | Alias
+    | Delete
+    | Stash
+    | WeakRef
+    | Deref
+    | Export
+    | Hook
+    | Peek
+    | Module
+    | Backward
+    | Block
+    | Loop
+    | Call
 )
 Program: TypeAlias = "tuple[Statement, ...]"
 

@@ -134,6 +134,25 @@ def in_thread(work: Callable[[], object]) -> Any:
     return outcome.pop()
 
 
+class _Detached(Function):
+    """A copy with the same strides, for geometry that `copy_` refuses because elements share memory."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        copy = x.new_empty_strided(x.size(), x.stride())
+        extent = (copy.untyped_storage().nbytes() // copy.element_size(),)
+        copy.as_strided(extent, (1,)).copy_(x.as_strided(extent, (1,)))
+        return copy
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
+        return tangent.clone()
+
+
 def unaliased(x: object) -> object:
     """The same values, geometry and gradient in a storage of their own: the tensor as if it were no view.
 
@@ -141,13 +160,24 @@ def unaliased(x: object) -> object:
     """
     if not isinstance(x, Tensor):
         return x
-    if any(stride == 0 and size > 1 for size, stride in zip(x.shape, x.stride(), strict=True)):
+    if torch._debug_has_internal_overlap(x) == 0:
+        copy = x.new_empty_strided(x.size(), x.stride()).copy_(x)
+    elif torch._C._functorch.peek_interpreter_stack() is not None:
         copy = x.clone()
     else:
-        copy = x.new_empty_strided(x.size(), x.stride()).copy_(x)
+        copy = _Detached.apply(x)
     if not x.is_inference():
         torch._C._autograd._unsafe_set_version_counter((copy,), (x._version,))
     return copy
+
+
+class Unaliased(torch.nn.Module):
+    """`unaliased` between two modules."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        copy = unaliased(x)
+        assert isinstance(copy, Tensor)
+        return copy
 
 
 NAMES: dict[str, object] = {
@@ -165,5 +195,6 @@ NAMES: dict[str, object] = {
         pull_back_ones,
         in_thread,
         unaliased,
+        Unaliased,
     )
 }

@@ -1,0 +1,195 @@
+"""What noalias adds to single calls: the budget that `make bench-check` guards.
+
+`python -m noalias.bench.overhead` prints the rows as JSON. `benchmarks/check.py` runs it, in turn,
+on the sources of two commits.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+import noalias
+from noalias.bench import text
+from noalias.bench.measure import Step, Timing, Variant, interleave
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from noalias.bench.progress import Progress
+
+Context = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class OverheadRow:
+    """One kind of call under one mode; seconds for one call.
+
+    Attributes:
+        call: a key of `CALLS`.
+        mode: a key of `MODES`; "stock" is PyTorch alone.
+        added: difference of the minima to the same call under "stock".
+    """
+
+    call: str
+    mode: str
+    time: Timing
+    added: float
+
+
+def _in_place(_: str, calls: int) -> Step:
+    x = torch.zeros(16)
+
+    def step() -> None:
+        for _ in repeat(None, calls):
+            x.add_(1)
+
+    return step
+
+
+def _recorded(_: str, calls: int) -> Step:
+    x = torch.zeros(16, requires_grad=True) * 1.0
+
+    def step() -> None:
+        for _ in repeat(None, calls):
+            x.add_(1)
+
+    return step
+
+
+def _select(_: str, calls: int) -> Step:
+    x = torch.zeros(8, 16, requires_grad=True)
+
+    def step() -> None:
+        # A few reads from each version: long families have their own table, `noalias bench growth`.
+        for _ in repeat(None, calls):
+            x[3]
+
+    return step
+
+
+def _slice_update(_: str, calls: int) -> Step:
+    bases = [torch.zeros(8, 16) for _ in range(calls)]
+    value = torch.zeros(16, requires_grad=True) * 1.0
+
+    def step() -> None:
+        for base in bases:
+            base[3] = value
+
+    return step
+
+
+def _linear(mode: str, calls: int) -> Step:
+    linear = F.linear if mode == "stock" else noalias.linear
+    x, weight, bias = _linear_inputs()
+
+    def step() -> None:
+        for _ in repeat(None, calls):
+            linear(x, weight, bias)
+
+    return step
+
+
+def _linear_backward(mode: str, calls: int) -> Step:
+    linear = F.linear if mode == "stock" else noalias.linear
+    x, weight, bias = _linear_inputs()
+    gradient = torch.ones(2, 4, 16)
+
+    def step() -> None:
+        for _ in repeat(None, calls):
+            linear(x, weight, bias).backward(gradient)
+
+    return step
+
+
+def _linear_inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    shapes: tuple[tuple[int, ...], ...] = ((2, 4, 16), (16, 16), (16,))
+    x, weight, bias = (torch.ones(shape, requires_grad=True) for shape in shapes)
+    return x, weight, bias
+
+
+CALLS: dict[str, Callable[[str, int], Step]] = {
+    "in-place call": _in_place,
+    "in-place call, recorded": _recorded,
+    "select, recorded": _select,
+    "slice update": _slice_update,
+    "linear": _linear,
+    "linear + backward": _linear_backward,
+}
+
+# Name -> the public name it needs (None: PyTorch alone). Looked up when measured, so that sources
+# of a time before a feature existed are measured without it.
+MODES: dict[str, str | None] = {"stock": None, "cures on": "enabled", "audit on": "audit"}
+
+
+def _context(public_name: str | None) -> Context | None:
+    if public_name is None:
+        return nullcontext
+    try:
+        context: Context = getattr(noalias, public_name)
+    except (AttributeError, ImportError):
+        return None
+    return context
+
+
+def run(
+    *,
+    rounds: int = 100,
+    calls: int = 500,
+    budget: float | None = 6.0,
+    progress: Progress | None = None,
+) -> tuple[OverheadRow, ...]:
+    """Every call under every mode, on the CPU.
+
+    Raises:
+        noalias.NativeUnavailable: where the core cannot be built.
+    """
+    contexts = {mode: _context(name) for mode, name in MODES.items()}
+    rows: list[OverheadRow] = []
+    for call, make in CALLS.items():
+        variants = [
+            Variant(mode, partial(make, mode, calls), context)
+            for mode, context in contexts.items()
+            if context is not None
+        ]
+        timings = interleave(
+            variants,
+            rounds=rounds,
+            budget=budget,
+            label=f"overhead: {call}",
+            progress=progress,
+        )
+        stock = timings["stock"].per_call(calls)
+        for mode, timing in timings.items():
+            time = timing.per_call(calls)
+            rows.append(OverheadRow(call, mode, time, time.minimum - stock.minimum))
+    return tuple(rows)
+
+
+def table(rows: Sequence[OverheadRow]) -> Table:
+    """One line for each call: stock, and what each mode adds to it."""
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        line = lines.setdefault(row.call, [row.call])
+        own = text.seconds(row.time.minimum)
+        line.append(own if row.mode == "stock" else f"{own} ({row.added * 1e6:+.2f} µs)")
+    modes = dict.fromkeys(row.mode for row in rows)
+    return text.grid("Overhead: one call, min (added to stock)", ("", *modes), lines.values())
+
+
+def main() -> int:
+    json.dump([text.to_json(row) for row in run()], sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""The oracle: what a cure may change, and that it may not change anything else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.programs.observe import Failure, Value
+from tests.programs.oracle import execute, judge, sums_may_be_reordered
+from tests.programs.source import Reference
+from tests.programs.statements import (
+    Backward,
+    Block,
+    Delete,
+    Hook,
+    Leaf,
+    Let,
+    Program,
+    Unpack,
+    Write,
+)
+
+X = Leaf("$x", (4,), "float32", True)
+SQUARE = Backward((), (("square", "$y"),), (), None, False, False)
+
+
+def hidden_split(*, visible: bool) -> Program:
+    """In-place on one part of a split, with the split tensor's name alive or not."""
+    head = Let("$h", "$x", (("tanh",),))
+    split = Unpack(("$y", "$z"), "$h", (("unpack_split", 2, 0),))
+    drop = () if visible else (Delete("$h"),)
+    return (
+        X,
+        head,
+        split,
+        *drop,
+        Delete("$z"),
+        Block("guard", (Write("$y", (), ("mul_number_", 2)),)),
+        SQUARE,
+    )
+
+
+def test_uncured_run_is_equal() -> None:
+    program = hidden_split(visible=False)
+    assert judge(program, execute(program), execute(program)).kind == "equal"
+
+
+def test_error_on_a_hidden_view_may_go_away_if_all_else_is_as_for_an_ordinary_tensor() -> None:
+    program = hidden_split(visible=False)
+    cured = execute(program, Reference(frozenset({2})))
+    assert judge(program, execute(program), cured).kind == "unaliased"
+
+
+def test_error_on_a_visible_view_may_not_go_away() -> None:
+    program = hidden_split(visible=True)
+    stock = execute(program)
+    assert isinstance(dict(stock)["@4"], Failure)
+    # What a wrong cure would show: the write succeeds and reaches the base, too.
+    wrong = [
+        (label, entry)
+        for label, entry in execute(program, Reference(frozenset({2})))
+        if label != "@4"
+    ]
+    for i, (label, entry) in enumerate(wrong):
+        if label == "h":
+            assert isinstance(entry, Value)
+            written = entry.elements.copy()
+            written[:2] *= 2
+            wrong[i] = (label, replace(entry, elements=written))
+    assert judge(program, stock, wrong).kind == "mismatch"
+
+
+def test_version_that_lags_behind_is_a_mismatch() -> None:
+    program = (
+        X,
+        Let("$y", "$x", (("mul_number", 3), ("view", (2, 2)))),
+        Write("$y", (), ("mul_number_", 2)),
+        SQUARE,
+    )
+    stock = execute(program)
+    assert isinstance(dict(stock)["y"], Value)
+    cured = [
+        (
+            label,
+            replace(entry, flags=(*entry.flags[:-1], 0))
+            if label == "y" and isinstance(entry, Value)
+            else entry,
+        )
+        for label, entry in stock
+    ]
+    assert judge(program, stock, cured).kind == "mismatch"
+
+
+def test_dropped_hook_may_fire() -> None:
+    make = Let("$y", "$x", (("mul_number", 3), ("view", (2, 2))))
+    program = (X, make, Hook("$y", "log"), Write("$y", (), ("mul_number_", 2)), SQUARE)
+    stock, cured = execute(program), execute(program, Reference(frozenset({1})))
+    assert len(cured) == len(stock) + 1
+    assert judge(program, stock, cured).kind == "unaliased"
+
+
+def test_hook_that_fires_twice_is_a_mismatch() -> None:
+    program = (X, Let("$y", "$x", (("mul_number", 3),)), Hook("$y", "log"), SQUARE)
+    stock = execute(program)
+    calls = [entry for entry in stock if entry[0].startswith("hook")]
+    assert len(calls) == 1
+    assert judge(program, stock, calls + stock).kind == "mismatch"
+
+
+@pytest.mark.parametrize(("reads", "expected"), [(2, False), (3, True)])
+def test_sums_may_be_reordered_from_three_overlapping_reads_on(reads: int, expected: bool) -> None:
+    names = [f"$y{i}" for i in range(reads)]
+    lets = tuple(Let(name, "$x", (("index", ((1, None, None),)),)) for name in names)
+    loss = Backward((), tuple(("sum", name) for name in names), (), None, False, False)
+    assert sums_may_be_reordered((X, *lets, loss)) is expected
+
+
+def test_disjoint_reads_are_not_reordered() -> None:
+    lets = tuple(Let(f"$y{i}", "$x", (("index", (i,)),)) for i in range(4))
+    loss = Backward((), tuple(("sum", f"$y{i}") for i in range(4)), (), None, False, False)
+    assert not sums_may_be_reordered((X, *lets, loss))
+
+
+def test_reference_keeps_values_geometry_version_and_gradient() -> None:
+    from tests.programs.support import unaliased
+
+    for x in (
+        torch.randn(3, 4).t(),
+        torch.randn(4)[::2],
+        torch.randn(1, 3).expand(2, 3),
+        torch.randn(5).unfold(0, 3, 1),
+    ):
+        x = (x * 1).as_strided(x.shape, x.stride()) if x.is_contiguous() else x
+        x = x.requires_grad_()
+        copy = unaliased(x)
+        assert isinstance(copy, torch.Tensor)
+        assert (copy.shape, copy.stride(), copy._version) == (x.shape, x.stride(), x._version)
+        assert torch.equal(copy, x)
+        assert not copy._is_view()
+        assert copy.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+        (gradient,) = torch.autograd.grad(copy.square().sum(), x)
+        assert torch.equal(gradient, 2 * x)
