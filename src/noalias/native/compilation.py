@@ -30,8 +30,8 @@ _HINTS = (
     (r"Python\.h", "install Python's headers (apt install python3-dev)"),
     (r"cannot find -l", "reinstall torch from its wheel, which carries these libraries"),
     (
-        r"redefinition of|is ambiguous",
-        "rename it: files are compiled together, so names at file scope must differ in all of csrc "
+        r"(redefinition of|is ambiguous|arguments to function).*anonymous",
+        "names at file scope must differ in all of csrc, because its files are compiled together "
         "(Note [Two translation units])",
     ),
 )
