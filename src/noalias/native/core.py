@@ -19,7 +19,7 @@ class Core(Protocol):
 
     __file__: str
 
-    def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...  # noqa: A002
+    def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
     def register_linear(
         self, general: Callable[[Tensor, Tensor, Tensor | None], Tensor]
