@@ -236,7 +236,10 @@ void SliceUpdateWatch::finish() {
   // The engine's order, and so the order of every sum, stays stock's.
   node->set_sequence_nr(replaced->sequence_nr());
   move_hooks(*replaced, *node);
-  behind_view->set_next_edge(0, Edge(node, 0));
+  // Not by set_next_edge: the view's node may have a parent by now (a tangent that
+  // was computed from the view). Its topological number stays right, since the
+  // two nodes have the same.
+  behind_view->next_edges()[0] = Edge(node, 0);
   impl::set_gradient_edge(base, Edge(std::move(node), 0));
 }
 
