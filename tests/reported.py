@@ -1,7 +1,9 @@
-"""What people's own code did, after public reports: each case is somebody's few lines, with fresh inputs.
+"""What people's own code did, after public reports: each case is somebody's few lines, with fresh
+inputs.
 
-A case runs one forward and backward with plain PyTorch calls and returns its output (None where it has to fail) and every gradient a
-user would look at. It knows nothing of noalias, so the same function serves as the reference on stock PyTorch.
+A case runs one forward and backward with plain PyTorch calls and returns its output (None where it
+has to fail) and every gradient a user would look at. It knows nothing of noalias, so the same
+function serves as the reference on stock PyTorch.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from torch import Tensor, nn
 
 
 class Outcome(NamedTuple):
-    """``output`` still carries its graph; ``gradients`` are those of inputs and parameters, then what hooks saw."""
+    """``output`` still carries its graph; ``gradients`` are those of inputs and parameters, then
+    what hooks saw.
+    """
 
     output: Tensor | None
     gradients: list[Tensor | None]
@@ -33,7 +37,9 @@ def _outcome(
 
 
 def ffn_inplace_relu() -> Outcome:
-    """The feed-forward part of a detector: Linear and ReLU(inplace=True) on (batch, queries, channels)."""
+    """The feed-forward part of a detector: Linear and ReLU(inplace=True) on (batch, queries,
+    channels).
+    """
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(inplace=True), nn.Linear(64, 32))
     x = torch.randn(2, 10, 32, requires_grad=True)
@@ -43,7 +49,7 @@ def ffn_inplace_relu() -> Outcome:
 
 
 def nnunet_block() -> Outcome:
-    """Conv3d, InstanceNorm3d, LeakyReLU(inplace=True): the standard block of medical segmentation."""
+    """Conv3d, InstanceNorm3d, LeakyReLU(inplace=True): the block of medical segmentation."""
     torch.manual_seed(0)
     net = nn.Sequential(
         nn.Conv3d(1, 4, 3, padding=1), nn.InstanceNorm3d(4, affine=True), nn.LeakyReLU(inplace=True)
@@ -55,7 +61,9 @@ def nnunet_block() -> Outcome:
 
 
 def sliced_logits_temperature() -> Outcome:
-    """Reinforcement learning of language models: drop the last position, divide by the temperature in place."""
+    """Reinforcement learning of language models: drop the last position, divide by the temperature
+    in place.
+    """
     torch.manual_seed(0)
     head = nn.Linear(16, 50, bias=False)
     x = torch.randn(2, 9, 16, requires_grad=True)
@@ -68,7 +76,9 @@ def sliced_logits_temperature() -> Outcome:
 
 
 def decoder_fills_outputs(steps: int = 64) -> Outcome:
-    """The decoder of every sequence-to-sequence tutorial: ``outputs[t] = h`` in a loop, one loss over all of it."""
+    """The decoder of every sequence-to-sequence tutorial: ``outputs[t] = h`` in a loop, one loss
+    over all of it.
+    """
     torch.manual_seed(0)
     cell = nn.GRUCell(8, 16)
     x = torch.randn(steps, 4, 8, requires_grad=True)
@@ -82,7 +92,9 @@ def decoder_fills_outputs(steps: int = 64) -> Outcome:
 
 
 def full_backward_hook_then_inplace() -> Outcome:
-    """Attribution and second-order tools: a full backward hook on a layer whose activation is in place."""
+    """Attribution and second-order tools: a full backward hook on a layer whose activation is in
+    place.
+    """
     torch.manual_seed(0)
     layer, seen = nn.Linear(8, 4), list[Tensor]()
     layer.register_full_backward_hook(

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import noalias
-
 from tests.reported import (
     Case,
     Outcome,

@@ -55,9 +55,8 @@ def main() -> int:
     )
     statistics, mismatches = campaign.run()
     print(file=sys.stderr)
-    print(
-        f"torch {torch.__version__}, cures {options.cures}, seed {options.seed}, first {options.first}"
-    )
+    print(f"torch {torch.__version__}, cures {options.cures}")
+    print(f"seed {options.seed}, first {options.first}")
     print(summary(statistics, options.verbose))
     bad = sum(
         n for kind, n in statistics.verdicts.items() if kind.startswith(("mismatch", "crash"))
@@ -72,6 +71,7 @@ def summary(statistics: Statistics, verbose: bool) -> str:
     lines = [
         f"programs {statistics.programs}, of which {statistics.raising} raise on stock",
         "verdicts " + _counts(statistics.verdicts),
+        "unaliased because of " + _counts(statistics.unaliased),
         "first differences " + _counts(statistics.differences),
         "programs in which a counter of the core moved " + _counts(statistics.cured),
         "counters " + _counts(statistics.counters),

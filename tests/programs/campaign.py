@@ -1,8 +1,8 @@
 """Many programs: generate, run on stock, run cured, judge, shrink, count.
 
-Work is done in forked processes, a chunk at a time, so that a crash costs one program and is reported like any other
-mismatch. Stock runs come before the cures are switched on and judging after they are off, chunk by chunk: that
-`disable()` gives stock PyTorch back is tested along the way.
+Work is done in forked processes, a chunk at a time, so that a crash costs one program and is
+reported like any other mismatch. Stock runs come before the cures are switched on and judging after
+they are off, chunk by chunk: that `disable()` gives stock PyTorch back is tested along the way.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from pathlib import Path
 import torch
 
 from .cures import counters, cure
+from .execute import execute, is_valid
 from .generate import generate
-from .observe import Failure
-from .oracle import Entries, Verdict, execute, is_valid, judge
+from .oracle import Verdict, judge
+from .record import Entries, Failure
 from .reproduction import write
 from .shrink import shrink
 from .statements import Block, Let, Program, Unpack, Write, walk
@@ -52,6 +53,7 @@ class Statistics:
     steps: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     raising: int = 0
+    unaliased: Counter[str] = field(default_factory=Counter)
     cured: Counter[str] = field(default_factory=Counter)
     counters: Counter[str] = field(default_factory=Counter)
     differences: Counter[str] = field(default_factory=Counter)
@@ -128,7 +130,7 @@ class Campaign:
     def _chunk(
         self, first: int, stop: int, statistics: Statistics, mismatches: list[Mismatch]
     ) -> int:
-        """Runs programs ``first`` to ``stop`` in a process of their own; the index to go on with."""
+        """Runs programs ``first`` to ``stop`` in one process; gives the index to go on with."""
         room = self.reports - len(mismatches)
         phase, index = "start", first
         for message in _in_process(
@@ -152,7 +154,8 @@ class Campaign:
             self._crash(index, statistics, mismatches)
         else:
             statistics.verdicts[f"crash in {phase}"] += 1
-        # The chunk's own statistics died with it; run what came before the crash once more, then go on after it.
+        # The chunk's own statistics died with it; run what came before the crash once more, then go
+        # on after it.
         if index > first:
             self._chunk(first, index, statistics, mismatches)
         return index + 1
@@ -233,6 +236,8 @@ def _work(
         statistics.count(program, stock[index - first])
         verdict = judge(program, stock[index - first], cured[index - first])
         statistics.verdicts[verdict.kind] += 1
+        if verdict.reasons:
+            statistics.unaliased[" ".join(verdict.reasons)] += 1
         if verdict.kind in ("mismatch", "signed_zero"):
             known[verdict.what] += 1
             statistics.differences[verdict.what] += 1

@@ -11,7 +11,7 @@ Cure = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 def cure(names: str) -> Cure:
-    """A context manager for ``none``, ``all``, cure names with commas between, or ``broken:NAME``."""
+    """The context for ``none``, ``all``, cure names with commas between, or ``broken:NAME``."""
     if names == "none":
         return contextlib.nullcontext
     if names.startswith("broken:"):

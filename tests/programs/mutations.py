@@ -1,6 +1,7 @@
 """Broken cures: each makes PyTorch wrong in one way a cure could, to show that the programs notice.
 
-They patch Python methods only, so they reach what programs call by name; that is enough to test the tester.
+They patch Python methods only, so they reach what programs call by name; that is enough to test the
+tester.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ Cure = Callable[[], contextlib.AbstractContextManager[object]]
 
 @contextlib.contextmanager
 def unproven_view() -> Iterator[None]:
-    """`view` never tells autograd that it is one: right where the base is hidden, wrong everywhere else."""
+    """`view` never tells autograd that it is one: right where the base is hidden, wrong everywhere
+    else.
+    """
     original, unsafe = Tensor.view, torch.ops.aten._unsafe_view.default
 
     def view(x: Tensor, *shape: Any) -> Tensor:
@@ -35,7 +38,7 @@ def unproven_view() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unshared_version() -> Iterator[None]:
-    """An in-place multiplication that does not count: saved values that were overwritten go unnoticed."""
+    """An in-place multiplication that leaves the version: overwriting a saved value is not seen."""
     original = Tensor.mul_
 
     def mul_(x: Tensor, other: Any) -> Tensor:
@@ -138,7 +141,9 @@ def copied_view() -> Iterator[None]:
 
 @contextlib.contextmanager
 def forgiving_in_place() -> Iterator[None]:
-    """`F.relu(inplace=True)` on a multi-output view is done out of place instead of raising, whoever sees the base."""
+    """`F.relu(inplace=True)` on a multi-output view is done out of place instead of raising,
+    whoever sees the base.
+    """
     original = F.relu
 
     def relu(x: Tensor, inplace: bool = False) -> Tensor:

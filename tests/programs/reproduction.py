@@ -6,14 +6,17 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from .observe import Record, differences
+from .compare import differences
 from .oracle import Verdict
+from .record import Record
 from .source import PREAMBLE, function_source
 from .statements import Program, dumps
 
 
 def write(folder: Path, program: Program, verdict: Verdict, cures: str, origin: str) -> Path:
-    """Writes ``NAME.py`` (runnable from the repository's root) and ``NAME.json`` (for tests/programs/kept)."""
+    """Writes ``NAME.py`` (runnable from the repository's root) and ``NAME.json`` (for
+    tests/programs/kept).
+    """
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -28,7 +31,8 @@ def write(folder: Path, program: Program, verdict: Verdict, cures: str, origin: 
         f'    show(program, "{cures}")\n'
     )
     path = folder / f"{name}.py"
-    text = f"{header}{PREAMBLE}\nfrom tests.programs.support import *\n\n\n{function_source(program)}{footer}"
+    imports = f"{PREAMBLE}\nfrom tests.programs.support import *\n\n\n"
+    text = f"{header}{imports}{function_source(program)}{footer}"
     path.write_text(text, encoding="utf-8")
     path.with_suffix(".json").write_text(dumps(program), encoding="utf-8")
     return path

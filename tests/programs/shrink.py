@@ -26,7 +26,9 @@ Fails = Callable[[Program], bool]
 
 
 def shrink(program: Program, fails: Fails, attempts: int = 3000) -> Program:
-    """The smallest program found; ``fails`` must hold for ``program`` and decides for every candidate."""
+    """The smallest program found; ``fails`` must hold for ``program`` and decides for every
+    candidate.
+    """
     for size in (8, 4, 2, 1):
         program, attempts = _drop(program, fails, size, attempts)
     progress = True

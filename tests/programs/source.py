@@ -1,7 +1,8 @@
 """Programs as Python source: what is executed is what a person can paste into a bug report.
 
-Whether a base is observable depends on Python references, so programs are not interpreted: they are printed, compiled
-and executed as the body of one function, where names, temporaries and `del` hold tensors exactly as in user code.
+Whether a base is observable depends on Python references, so programs are not interpreted: they are
+printed, compiled and executed as the body of one function, where names, temporaries and `del` hold
+tensors exactly as in user code.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .operators import render, render_step
+from .operators import render_step
 from .statements import (
     Alias,
     Backward,
@@ -33,6 +34,7 @@ from .statements import (
     WeakRef,
     Write,
     binds,
+    render,
     walk,
 )
 
@@ -59,6 +61,8 @@ FORMS = {
     "view_as_real": "torch.view_as_real({0}).square().sum()",
 }
 
+_CHECKPOINT = "{outs} = torch.utils.checkpoint.checkpoint({f}, {args}, use_reentrant="
+
 TRANSFORMS = {
     "plain": "{outs} = {f}({args})",
     "thread": "{outs} = in_thread(lambda: {f}({args}))",
@@ -71,15 +75,17 @@ TRANSFORMS = {
     "jacrev": "{outs} = torch.func.jacrev({f})({args})",
     "jacfwd": "{outs} = torch.func.jacfwd({f})({args})",
     "functionalize": "{outs} = torch.func.functionalize({f})({args})",
-    "checkpoint": "{outs} = torch.utils.checkpoint.checkpoint({f}, {args}, use_reentrant=False)",
-    "checkpoint_reentrant": "{outs} = torch.utils.checkpoint.checkpoint({f}, {args}, use_reentrant=True)",
+    "checkpoint": f"{_CHECKPOINT}False)",
+    "checkpoint_reentrant": f"{_CHECKPOINT}True)",
 }
 
 MODULES = {
-    "linear": "torch.nn.Linear({0}, {1})",
-    "linear_relu": "torch.nn.Sequential(torch.nn.Linear({0}, {1}), torch.nn.ReLU(inplace=True))",
-    "linear_dropout": "torch.nn.Sequential(torch.nn.Linear({0}, {1}), torch.nn.Dropout(0.5, inplace=True))",
-    "norm_leaky": "torch.nn.Sequential(torch.nn.InstanceNorm1d({0}, affine=True), torch.nn.LeakyReLU(0.1, inplace=True))",
+    "linear": "nn.Linear({0}, {1})",
+    "linear_relu": "nn.Sequential(nn.Linear({0}, {1}), nn.ReLU(inplace=True))",
+    "linear_dropout": "nn.Sequential(nn.Linear({0}, {1}), nn.Dropout(0.5, inplace=True))",
+    "norm_leaky": (
+        "nn.Sequential(nn.InstanceNorm1d({0}, affine=True), nn.LeakyReLU(0.1, inplace=True))"
+    ),
 }
 
 # What a program may name, in the order a reader wants to see it.
@@ -90,6 +96,7 @@ import torch
 import torch.autograd.forward_ad as fwAD
 import torch.nn.functional as F
 import torch.utils.checkpoint
+from torch import nn
 """
 
 
@@ -97,8 +104,8 @@ import torch.utils.checkpoint
 class Reference:
     """How a reference run departs from the program (see `oracle`).
 
-    Sites in ``unaliased`` give their result a storage of its own; guarded statements at sites in ``refused`` are not
-    executed, and record (type, message) of an error instead.
+    Sites in ``unaliased`` give their result a storage of its own; guarded statements at sites in
+    ``refused`` are not executed, and record (type, message) of an error instead.
     """
 
     unaliased: frozenset[int] = frozenset()
@@ -148,8 +155,9 @@ class Printer:
             case Export(out, source, way):
                 yield f"{render(out)} = {_export(way, render(source))}"
             case Hook(target, way):
-                # Stock PyTorch (2.9 to 2.15) crashes in `register_hook` on a view that an in-place operator on another
-                # view of its base has left stale; reading `grad_fn` brings it up to date.
+                # Stock PyTorch (2.9 to 2.15) crashes in `register_hook` on a view that an in-place
+                # operator on another view of its base has left stale; reading `grad_fn` brings it
+                # up to date.
                 yield f"{render(target)}.grad_fn"
                 yield _hook(way, render(target), f"{render(target)}@{site}")
             case Peek(source):
@@ -160,7 +168,8 @@ class Printer:
                     yield f"{render(out)}.insert(1, Unaliased())"
                 if hooked:
                     part = render(out) if way == "linear" else f"{render(out)}[0]"
-                    yield f'{part}.register_full_backward_hook(record.module_hook("{render(out)}@{site}"))'
+                    hook = f'record.module_hook("{render(out)}@{site}")'
+                    yield f"{part}.register_full_backward_hook({hook})"
             case Backward():
                 yield _backward(statement)
                 if site in self._unaliased:
@@ -225,12 +234,13 @@ def _export(way: str, source: str) -> str:
 
 
 def _hook(way: str, target: str, label: str) -> str:
+    accumulated = f'record.accumulated("{label}")'
     return {
         "log": f'{target}.register_hook(record.hook("{label}"))',
         "scale": f'{target}.register_hook(record.hook("{label}", scale=2.0))',
         "keep": f'{target}.register_hook(record.keep("{label}"))',
         "retain_grad": f"{target}.retain_grad()",
-        "post_accumulate": f'{target}.register_post_accumulate_grad_hook(record.accumulated("{label}"))',
+        "post_accumulate": f"{target}.register_post_accumulate_grad_hook({accumulated})",
         "node": f'{target}.grad_fn.register_hook(record.node_hook("{label}"))',
         "node_pre": f'{target}.grad_fn.register_prehook(record.node_hook("{label}"))',
     }[way]

@@ -1,8 +1,9 @@
 """The statements a random program is made of: small, typed, JSON serialisable, printable as Python.
 
-A variable is written ``"$name"`` wherever it is used, so that what a statement reads and binds can be found without
-knowing its kind. An operator with its parameters is a *step*, ``("transpose", 0, 1)``; a chain of steps applied to a
-variable is one Python expression, which is what makes a base hidden at once: ``y = x.exp().view(3, 2)``.
+A variable is written ``"$name"`` wherever it is used, so that what a statement reads and binds can
+be found without knowing its kind. An operator with its parameters is a *step*, ``("transpose", 0,
+1)``; a chain of steps applied to a variable is one Python expression, which is what makes a base
+hidden at once: ``y = x.exp().view(3, 2)``.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Unpack:
 
 @dataclass(frozen=True)
 class Write:
-    """An in-place operator on ``target`` or on a temporary view of it, here or in another thread."""
+    """An in-place operator on ``target`` or a temporary view of it, here or in another thread."""
 
     target: str
     chain: tuple[Step, ...]
@@ -103,7 +104,7 @@ class Deref:
 
 @dataclass(frozen=True)
 class Export:
-    """Shares the storage of ``source`` outside PyTorch's tensors: ``numpy``, ``dlpack`` or ``storage``."""
+    """Shares a tensor's storage outside PyTorch's tensors: ``numpy``, ``dlpack``, ``storage``."""
 
     out: str
     source: str
@@ -112,7 +113,11 @@ class Export:
 
 @dataclass(frozen=True)
 class Hook:
-    """A hook on a tensor: ``log``, ``scale``, ``keep``, ``retain_grad``, ``post_accumulate``, ``node``, ``node_pre``."""
+    """A hook on a tensor.
+
+    ``way`` is ``log``, ``scale``, ``keep``, ``retain_grad``, ``post_accumulate``, ``node`` or
+    ``node_pre``.
+    """
 
     target: str
     way: str
@@ -137,7 +142,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Backward:
-    """One run of the engine from a sum of ``terms`` (or from one term with an explicit ``gradient``).
+    """One run of the engine, from a sum of ``terms`` or from one term with a ``gradient``.
 
     With ``inputs`` it is ``torch.autograd.grad`` and binds ``outs``, otherwise ``.backward()``.
     """
@@ -153,7 +158,7 @@ class Backward:
 
 @dataclass(frozen=True)
 class Block:
-    """Statements under a context: ``no_grad``, ``enable_grad``, ``dual``, ``saved_hooks``, ``cpu_hooks``, ``guard``."""
+    """Statements under a context out of `source.CONTEXTS`; ``guard`` is ``try``."""
 
     context: str
     body: tuple[Statement, ...]
@@ -169,7 +174,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Call:
-    """A local function, called through a transform: ``grad``, ``vjp``, ``jvp``, ``vmap``, ``checkpoint``, ..."""
+    """A local function, called through a transform out of `source.TRANSFORMS`."""
 
     outs: tuple[str, ...]
     transform: str
@@ -205,8 +210,32 @@ _KINDS = {kind.__name__: kind for kind in Statement.__args__}
 _BINDING_FIELDS = {"out", "outs", "parameters"}
 
 
+def render(parameter: Parameter) -> str:
+    """A parameter as Python source."""
+    if isinstance(parameter, str):
+        return parameter.removeprefix("$")
+    if isinstance(parameter, tuple):
+        inner = ", ".join(render(item) for item in parameter)
+        return f"({inner},)" if len(parameter) == 1 else f"({inner})"
+    return repr(parameter)
+
+
+def render_index(index: Parameter) -> str:
+    """``x[...]``'s index: integers and names, ``(start, stop, step)``, ``"..."`` and None."""
+    if not isinstance(index, tuple):
+        return render(index)
+    parts = []
+    for item in index:
+        if isinstance(item, tuple):
+            start, stop, step = ("" if bound is None else render(bound) for bound in item)
+            parts.append(f"{start}:{stop}" + (f":{step}" if step else ""))
+        else:
+            parts.append(render(item))
+    return ", ".join(parts) or "()"
+
+
 def walk(program: Program) -> Iterator[Statement]:
-    """Every statement in the order of its first line; the position in it is the statement's *site*."""
+    """Every statement, outer before inner; a statement's position in it is its *site*."""
     for statement in program:
         yield statement
         yield from walk(getattr(statement, "body", ()))
@@ -230,7 +259,7 @@ def reads(statement: object) -> set[str]:
 
 
 def binds(statement: object) -> set[str]:
-    """Names a statement binds in the scope it stands in (a block shares the scope, a function does not)."""
+    """Names a statement binds in its own scope, which a block shares and a function does not."""
     found: set[str] = set()
     for field in fields(statement):  # type: ignore[arg-type]
         value = getattr(statement, field.name)

@@ -1,4 +1,4 @@
-"""What programs may call besides PyTorch: custom autograd functions, hooks for saved tensors, threads.
+"""What programs may call besides PyTorch: custom functions, saved-tensor hooks, threads.
 
 Everything here is plain user code; none of it keeps a tensor alive.
 """
@@ -6,10 +6,14 @@ Everything here is plain user code; none of it keeps a tensor alive.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad as fwAD
+import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import Tensor
 from torch.autograd import Function
 
@@ -135,7 +139,9 @@ def in_thread(work: Callable[[], object]) -> Any:
 
 
 class _Detached(Function):
-    """A copy with the same strides, for geometry that `copy_` refuses because elements share memory."""
+    """A copy with the same strides, for geometry that `copy_` refuses because elements share
+    memory.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -154,7 +160,8 @@ class _Detached(Function):
 
 
 def unaliased(x: object) -> object:
-    """The same values, geometry and gradient in a storage of their own: the tensor as if it were no view.
+    """The same values, geometry and gradient in a storage of their own: the tensor as if it were no
+    view.
 
     The version counter goes on from the same number, but is shared with nobody.
     """
@@ -180,21 +187,29 @@ class Unaliased(torch.nn.Module):
         return copy
 
 
-NAMES: dict[str, object] = {
-    value.__name__: value
-    for value in (
-        ReturnsView,
-        ReturnsHiddenView,
-        ReturnsInput,
-        SavesOutput,
-        SavesBase,
-        DoublesInPlace,
-        pack_same,
-        pack_clone,
-        unpack_same,
-        pull_back_ones,
-        in_thread,
-        unaliased,
-        Unaliased,
-    )
+# What a program may name.
+GLOBALS: dict[str, object] = {
+    "torch": torch,
+    "nn": torch.nn,
+    "F": F,
+    "fwAD": fwAD,
+    "weakref": weakref,
+    **{
+        value.__name__: value
+        for value in (
+            ReturnsView,
+            ReturnsHiddenView,
+            ReturnsInput,
+            SavesOutput,
+            SavesBase,
+            DoublesInPlace,
+            pack_same,
+            pack_clone,
+            unpack_same,
+            pull_back_ones,
+            in_thread,
+            unaliased,
+            Unaliased,
+        )
+    },
 }

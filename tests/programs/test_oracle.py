@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.programs.observe import Failure, Value
-from tests.programs.oracle import execute, judge, sums_may_be_reordered
+from tests.programs.execute import execute
+from tests.programs.oracle import judge
+from tests.programs.reads import sums_may_be_reordered
+from tests.programs.record import Failure, Value
 from tests.programs.source import Reference
 from tests.programs.statements import (
     Backward,

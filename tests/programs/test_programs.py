@@ -1,6 +1,7 @@
 """Random programs show with the cures on what they show on stock PyTorch.
 
-The long run: ``python -m tests.programs --count 20000 --seed 1``. A program it shrinks goes to ``kept/``.
+The long run: ``python -m tests.programs --count 20000 --seed 1``. A program it shrinks goes to
+``kept/``.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import pytest
 
 from tests.programs.campaign import compare
 from tests.programs.cures import cure
+from tests.programs.execute import execute
 from tests.programs.generate import generate
-from tests.programs.oracle import execute, judge
+from tests.programs.oracle import judge
 from tests.programs.source import function_source
 from tests.programs.statements import dumps, loads
 
@@ -23,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def campaign(tmp_path: Path, *options: str) -> None:
-    """Runs a campaign in a process of its own: a crash is a mismatch, not the end of the test run."""
+    """Runs a campaign in a process of its own: a crash in it does not end the test run."""
     command = [sys.executable, "-m", "tests.programs", "--out", str(tmp_path), *options]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     shrunk = "\n".join(path.read_text(encoding="utf-8") for path in sorted(tmp_path.glob("*.py")))

@@ -59,18 +59,21 @@ class Plan:
 
 
 class _Cost(NamedTuple):
-    """Compared in this order; one communication-free choice beats every other."""
+    """Compared in this order."""
 
-    bytes: float
     collectives: int
+    bytes: float
     changes: int
 
     def plus(self, other: _Cost) -> _Cost:
         return _Cost(
-            self.bytes + other.bytes,
             self.collectives + other.collectives,
+            self.bytes + other.bytes,
             self.changes + other.changes,
         )
+
+
+_IMPOSSIBLE = _Cost(1 << 30, math.inf, 1)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -91,10 +94,10 @@ def plan(
         results: global shapes; None for a gradient that nobody asked for.
 
     Returns:
-        A plan without communication where one exists. Otherwise the one that moves the fewest
-        bytes: operands to where the rule wants them, and ``Partial`` results to their sum, which
-        somebody has to pay for later. The choice depends on global shapes and placements alone, so
-        that every rank makes the same.
+        A plan without communication where one exists. Otherwise one with the fewest collectives,
+        and among those the one that moves the fewest bytes: operands to where the rule wants them,
+        and ``Partial`` results to their sum, which somebody has to pay for later. The choice
+        depends on global shapes and placements alone, so that every rank makes the same.
     """
     now = [
         tuple(None if operand is None else operand.placements[m] for operand in operands)
@@ -110,23 +113,22 @@ def plan(
         operand = operands[index]
         return _Cost(0, 0, 0) if operand is None else redistribution(operand, target, mesh)
 
-    def cost(rules: tuple[Rule, ...]) -> tuple[bool, float, int, int]:
+    def cost(rules: tuple[Rule, ...]) -> _Cost:
         total = _Cost(0, 0, 0)
         for index, operand in enumerate(operands):
             if operand is not None:
                 target = tuple(_target(rule.operands[index]) for rule in rules)
                 total = total.plus(moved(index, target))
-        if total.bytes == 0:
-            return False, 0.0, 0, total.changes
-        pending = _pending(rules, mesh, operands, results)
-        return True, total.bytes + pending, total.collectives, total.changes
+        if total.collectives == 0:
+            return total
+        return total.plus(_Cost(0, _pending(rules, mesh, operands, results), 0))
 
     best = min(itertools.product(*choices), key=cost)
-    return _assemble(list(best), operands, cost(best)[1])
+    return _assemble(list(best), operands, cost(best).bytes)
 
 
 def redistribution(operand: Operand, target: tuple[Placement, ...], mesh: Shape) -> _Cost:
-    """Bring ``operand`` to ``target``: bytes received by a device, collectives, changes.
+    """Bring ``operand`` to ``target``: collectives, bytes received by a device, changes.
 
     Replicated to sharded is free: every device keeps its part. It stays free under further shards
     of the same tensor dimension only if it comes after them in mesh order, since what is split
@@ -146,7 +148,7 @@ def redistribution(operand: Operand, target: tuple[Placement, ...], mesh: Shape)
     for m in changed:
         if is_shard(operand.placements[m]) or operand.placements[m] == Replicate():
             if not (is_shard(target[m]) or target[m] == Replicate()):
-                return _Cost(math.inf, 1, 1)  # no rule asks for it
+                return _IMPOSSIBLE  # no rule asks for it
             continue
         share = local * (mesh[m] - 1) / mesh[m]
         collectives += 1
@@ -155,14 +157,14 @@ def redistribution(operand: Operand, target: tuple[Placement, ...], mesh: Shape)
         elif target[m] == Replicate():
             moved += 2 * share
         else:
-            return _Cost(math.inf, 1, 1)  # terms of another kind of sum
+            return _IMPOSSIBLE  # terms of another kind of sum
     for m in _undone(operand, target, wide):
         collectives += 1
         if is_shard(target[m]) and shard_dim(target[m]) != shard_dim(operand.placements[m]):
             moved += local * (mesh[m] - 1) / mesh[m]
         else:
             moved, local = moved + local * (mesh[m] - 1), local * mesh[m]
-    return _Cost(moved, collectives, max(len(changed), 1))
+    return _Cost(collectives, moved, max(len(changed), 1))
 
 
 def _undone(operand: Operand, target: tuple[Placement, ...], wide: list[int]) -> list[int]:

@@ -6,7 +6,7 @@ as this protocol.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,20 +14,41 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+class ViewFacts(Protocol):
+    """What the proof saw of a tensor (``csrc/view_facts.h``)."""
+
+    is_view: bool
+    verdict: str
+    base_owners: int
+    storage_owners: int
+    creation: str
+    base_requires_grad: bool
+
+
 class Core(Protocol):
     """The functions of ``noalias_core``."""
 
     __file__: str
 
-    def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...  # noqa: A002
+    # linear (csrc/linear_python.cpp)
+
+    def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
     def register_linear(
         self, general: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     ) -> None: ...
 
+    def whole_capture(self) -> bool: ...
+
     def set_whole_capture(self, on: bool) -> None: ...
 
+    def pattern_gradients(self) -> bool: ...
+
+    def set_pattern_gradients(self, on: bool) -> None: ...
+
     def set_own_rule_question(self, question: Callable[[type], bool]) -> None: ...
+
+    # the cures (csrc/python_module.cpp)
 
     def known_cures(self) -> list[str]: ...
 
@@ -41,6 +62,10 @@ class Core(Protocol):
 
     def reset_counters(self) -> None: ...
 
-    def observers(self, tensor: Tensor) -> list[dict[str, Any]]: ...
+    # who sees what, and events (csrc/python_ownership.cpp)
+
+    def facts_about(self, tensor: Tensor) -> ViewFacts: ...
+
+    def relation_to(self, tensor: Tensor, other: Tensor) -> str: ...
 
     def set_listener(self, listener: Callable[..., None] | None) -> None: ...

@@ -51,15 +51,15 @@ bool on_one_stream(
       !Overridden<InputBuffer>::is(buffer);
 }
 
-const at::Tensor* find_sum(
-    const GraphTask& task,
+at::Tensor* find_sum(
+    GraphTask& task,
     Node& producer,
     const Edge& consumer) {
   const auto waiting = task.not_ready_.find(consumer.function.get());
   if (waiting == task.not_ready_.end()) {
     return nullptr;
   }
-  const InputBuffer& buffer = waiting->second;
+  InputBuffer& buffer = waiting->second;
   const size_t slot = consumer.input_nr;
   if (slot >= buffer.buffer.size() || !buffer.buffer[slot].defined() ||
       !on_one_stream(buffer, slot, producer, *consumer.function)) {

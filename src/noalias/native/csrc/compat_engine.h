@@ -38,14 +38,14 @@ class WaitingGradient {
       const Edge& consumer);
 
   // Null when nothing has arrived yet, or when the engine would have to
-  // synchronise streams before adding.
-  const at::Tensor* sum() const {
+  // synchronise streams before adding. The engine goes on with what is left there.
+  at::Tensor* sum() const {
     return sum_;
   }
 
  private:
   std::lock_guard<std::mutex> lock_;
-  const at::Tensor* sum_;
+  at::Tensor* sum_;
 };
 
 } // namespace noalias

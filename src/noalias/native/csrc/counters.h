@@ -15,6 +15,8 @@ struct Counters {
   std::array<std::atomic<uint64_t>, static_cast<size_t>(Verdict::kCount)> kept{};
   std::atomic<uint64_t> slices_updated{0}; // gradients updated in place
   std::atomic<uint64_t> parts_added{0}; // slices added to a waiting sum
+  std::atomic<uint64_t> gradients_reused{0}; // results written over a gradient
+  std::atomic<uint64_t> gradient_bytes_reused{0}; // and not allocated for it
 };
 
 // Owned by the core, for the life of the process.
@@ -23,8 +25,8 @@ inline Counters& counters() {
   return instance;
 }
 
-inline void count(std::atomic<uint64_t>& counter) {
-  counter.fetch_add(1, std::memory_order_relaxed);
+inline void count(std::atomic<uint64_t>& counter, uint64_t amount = 1) {
+  counter.fetch_add(amount, std::memory_order_relaxed);
 }
 
 } // namespace noalias

@@ -2,6 +2,7 @@
 
 #include "in_place.h"
 #include "override.h"
+#include "owned_gradient.h"
 #include "route_linear.h"
 #include "sibling_views.h"
 
@@ -23,6 +24,7 @@ const std::map<std::string, Install>& cures() {
       {"linear", &cure_linear},
       {"slice_update", &cure_slice_updates},
       {"sibling_views", &cure_sibling_views},
+      {"owned_gradient", &cure_owned_gradients},
   };
   return all;
 }

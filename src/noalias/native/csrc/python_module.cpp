@@ -63,6 +63,8 @@ std::map<std::string, uint64_t> read_counters() {
       {"cured", counters().cured.load()},
       {"slices_updated", counters().slices_updated.load()},
       {"parts_added", counters().parts_added.load()},
+      {"gradients_reused", counters().gradients_reused.load()},
+      {"gradient_bytes_reused", counters().gradient_bytes_reused.load()},
   };
   for (size_t i = 1; i < counters().kept.size(); ++i) {
     values[std::string("kept_") + name_of(static_cast<Verdict>(i))] =
@@ -76,6 +78,8 @@ void reset_counters() {
   counters().cured = 0;
   counters().slices_updated = 0;
   counters().parts_added = 0;
+  counters().gradients_reused = 0;
+  counters().gradient_bytes_reused = 0;
   for (auto& counter : counters().kept) {
     counter = 0;
   }

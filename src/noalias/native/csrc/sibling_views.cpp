@@ -3,17 +3,22 @@
 #include "compat_engine.h"
 #include "counters.h"
 #include "gradient_proof.h"
+#include "region.h"
 #include "zero_signs.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/select.h>
-#include <ATen/ops/slice.h>
+#include <ATen/ops/diagonal_backward_ops.h>
+#include <ATen/ops/select_backward_ops.h>
+#include <ATen/ops/slice_backward_ops.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
+#include <map>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <typeinfo>
 #include <utility>
 
@@ -26,60 +31,29 @@ using torch::autograd::AnomalyMode;
 using torch::autograd::GraphTask;
 namespace generated = torch::autograd::generated;
 
-// What the three view operators differ in: their node, and where in the base's
-// gradient a part lies. `arguments` are those of the backward operator.
-struct Select {
-  using BackwardNode = generated::SelectBackward0;
-  static constexpr const char* name = "aten::select_backward";
-  static Tensor part(
-      const Tensor& sum,
-      c10::ArrayRef<c10::IValue> arguments) {
-    return sum.select(arguments[2].toInt(), arguments[3].toInt());
-  }
-};
-
-struct Slice {
-  using BackwardNode = generated::SliceBackward0;
-  static constexpr const char* name = "aten::slice_backward";
-  static Tensor part(
-      const Tensor& sum,
-      c10::ArrayRef<c10::IValue> arguments) {
-    return sum.slice(
-        arguments[2].toInt(),
-        arguments[3].toInt(),
-        arguments[4].toInt(),
-        arguments[5].toInt());
-  }
-};
-
-struct Diagonal {
-  using BackwardNode = generated::DiagonalBackward0;
-  static constexpr const char* name = "aten::diagonal_backward";
-  static Tensor part(
-      const Tensor& sum,
-      c10::ArrayRef<c10::IValue> arguments) {
-    return sum.diagonal(
-        arguments[2].toInt(), arguments[3].toInt(), arguments[4].toInt());
-  }
-};
+// Note [A part of a gradient sum]
+//
+// Reading T slices of one base makes T zero-filled gradients of the base's size
+// in backward, which the engine adds up: O(T * T). The sum they are added to
+// waits in the engine all the while (Note [Gradients that wait]). So the first
+// part to arrive starts the sum, as in stock PyTorch, and the backward of every
+// further one adds its slice there and returns no gradient. The graph, its nodes
+// and the order in which they run are stock's, and so is every addition except
+// those of zeros; see Note [Negative zeros] for what these do.
+//
+// All of it happens in the kernel of the backward operator, which must be sure
+// that what it returns goes to the sum it wrote to. It knows when the running
+// node is of the type that calls the operator once and returns its result, and no
+// hook of that node can be the caller instead.
 
 bool has_hooks(Node& node) {
   return !node.pre_hooks().empty() || !node.post_hooks().empty() ||
       !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
 }
 
-bool all_integers(c10::ArrayRef<c10::IValue> arguments) {
-  for (const c10::IValue& argument : arguments) {
-    if (!argument.isInt()) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// A subclass, mode, tracer or functorch level takes part, or gradients are
-// recorded: stock's business.
-bool is_plain_backward(c10::DispatchKeySet keys) {
+// No subclass, mode, tracer or functorch level takes part, and nothing is
+// recorded: what stock's kernel would do is to call the one below.
+bool is_plain_backward(c10::DispatchKeySet keys, const Tensor& part) {
   using c10::DispatchKey;
   constexpr c10::DispatchKeySet observers({
       DispatchKey::Python,
@@ -88,106 +62,207 @@ bool is_plain_backward(c10::DispatchKeySet keys) {
       DispatchKey::FuncTorchGradWrapper,
       DispatchKey::FuncTorchDynamicLayerBackMode,
   });
-  return !c10::GradMode::is_enabled() && !AnomalyMode::is_enabled() &&
-      !keys.has_any(observers) &&
+  return !c10::GradMode::is_enabled() && !keys.has_any(observers) &&
       !c10::impl::tls_is_dispatch_key_included(
-          DispatchKey::FuncTorchDynamicLayerFrontMode);
+          DispatchKey::FuncTorchDynamicLayerFrontMode) &&
+      is_ordinary_gradient(part) &&
+      part.unsafeGetTensorImpl()->autograd_meta() == nullptr;
 }
 
-// Note [A part of a gradient sum]
-//
-// Reading T slices of one base makes T zero-filled gradients of the base's size
-// in backward, which the engine adds up: O(T * T). The sum they are added to
-// waits in the engine all the while. So the first part to arrive starts it, as in
-// stock PyTorch, and the backward of every further one adds its slice there and
-// returns no gradient. The graph, the nodes and the order in which they run are
-// stock's, and so is every addition except those of zeros; see Note [Negative
-// zeros] for what these do.
-//
-// This is the backward operator's kernel, so it must be sure that what it returns
-// goes to the sum it wrote to: it is the running node that called it, of the type
-// that calls it once and hands on its result, and no hook of that node could have
-// called it instead.
+// Where the running node's result goes; null if the caller may be another.
+template <typename BackwardNode>
+const Edge* edge_of_caller(Node* node) {
+  if (node == nullptr || typeid(*node) != typeid(BackwardNode) ||
+      node->num_outputs() != 1 || !node->next_edge(0).is_valid() ||
+      has_hooks(*node) || AnomalyMode::is_enabled()) {
+    return nullptr;
+  }
+  return &node->next_edge(0);
+}
+
+// Makes the waiting sum one that may be written, if that pays.
+bool take_over(Tensor& sum, const SumKey& key) {
+  if (!is_plain(sum)) {
+    return false;
+  }
+  if (!is_ours_beyond_python(sum)) {
+    // Somebody else holds it: stock would add into a new tensor, too.
+    sum = sum.add(0);
+    remember_cleared(key, sum);
+  }
+  return true;
+}
+
+// View is one of the structs below.
 template <typename View>
-class PartGuard final : public Guard {
- public:
-  using Guard::Guard;
+bool add_to_sum(
+    const WaitingGradient& waiting,
+    const SumKey& key,
+    const Tensor& part,
+    c10::SymIntArrayRef sizes,
+    const View& view) {
+  Tensor* sum = waiting.sum();
+  if (sum == nullptr || sum->scalar_type() != part.scalar_type() ||
+      sum->device() != part.device() || sum->sym_sizes() != sizes ||
+      !take_over(*sum, key)) {
+    return false;
+  }
+  clear_negative_zeros(key, *sum);
+  view.region(*sum).of(*sum).add_(part);
+  count(counters().parts_added);
+  return true;
+}
 
-  void operator()(
-      const c10::OperatorHandle& op,
+// The kernel's work where is_plain_backward.
+template <typename View>
+Tensor plain_backward(
+    c10::DispatchKeySet keys,
+    const Tensor& part,
+    c10::SymIntArrayRef sizes,
+    const View& view) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  GraphTask* task = running_graph_task();
+  const auto node = torch::autograd::get_current_node();
+  const Edge* edge = task == nullptr
+      ? nullptr
+      : edge_of_caller<typename View::BackwardNode>(node.get());
+  if (edge == nullptr) {
+    return view.zero_filled(keys & c10::after_autograd_keyset, part, sizes);
+  }
+  const SumKey key{task->id_, edge->function.get(), edge->input_nr};
+  if (add_to_sum(WaitingGradient(*task, *node, *edge), key, part, sizes, view)) {
+    return {};
+  }
+  Tensor gradient =
+      view.zero_filled(keys & c10::after_autograd_keyset, part, sizes);
+  remember_zero_filled(key, gradient, view.region(gradient));
+  return gradient;
+}
+
+struct Select {
+  using BackwardNode = generated::SelectBackward0;
+  using Operator = at::_ops::select_backward;
+  int64_t dim;
+  c10::SymInt index;
+
+  Region region(const Tensor& whole) const {
+    return select_region(whole, dim, index.expect_int());
+  }
+  Tensor zero_filled(
       c10::DispatchKeySet keys,
-      Stack* stack) override {
-    const size_t count = op.schema().arguments().size();
-    const auto arguments =
-        c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count);
-    if (is_plain_backward(keys) && add_to_sum(arguments)) {
-      stack->erase(stack->end() - static_cast<int64_t>(count), stack->end());
-      stack->emplace_back(Tensor());
-      return;
-    }
-    call_stock(op, keys, stack);
-  }
-
- private:
-  static bool add_to_sum(c10::ArrayRef<c10::IValue> arguments) {
-    const Tensor& part = arguments[0].toTensor();
-    GraphTask* task = running_graph_task();
-    if (task == nullptr || !part.defined()) {
-      return false;
-    }
-    const auto node = torch::autograd::get_current_node();
-    if (node == nullptr ||
-        typeid(*node) != typeid(typename View::BackwardNode) ||
-        has_hooks(*node)) {
-      return false;
-    }
-    const Edge& edge = node->next_edge(0);
-    if (!edge.is_valid()) {
-      return false;
-    }
-    const WaitingGradient waiting(*task, *node, edge);
-    if (waiting.sum() == nullptr) {
-      return false;
-    }
-    const Tensor& sum = *waiting.sum();
-    if (!fits(sum, part, arguments)) {
-      return false;
-    }
-    const at::AutoDispatchBelowADInplaceOrView below;
-    clear_negative_zeros(
-        {task->id_, edge.function.get(), edge.input_nr}, sum);
-    View::part(sum, arguments).add_(part);
-    count(counters().parts_added);
-    return true;
-  }
-
-  static bool fits(
-      const Tensor& sum,
       const Tensor& part,
-      c10::ArrayRef<c10::IValue> arguments) {
-    return is_plain(sum) && sum.scalar_type() == part.scalar_type() &&
-        sum.device() == part.device() && is_ordinary_gradient(part) &&
-        arguments[1].isIntList() &&
-        sum.sizes() == arguments[1].toDimVector() &&
-        all_integers(arguments.slice(2)) && is_ours_beyond_python(sum);
+      c10::SymIntArrayRef sizes) const {
+    return Operator::redispatch(keys, part, sizes, dim, index);
   }
 };
 
+struct Slice {
+  using BackwardNode = generated::SliceBackward0;
+  using Operator = at::_ops::slice_backward;
+  int64_t dim;
+  c10::SymInt start;
+  c10::SymInt end;
+  c10::SymInt step;
+
+  Region region(const Tensor& whole) const {
+    return slice_region(
+        whole,
+        dim,
+        start.expect_int(),
+        end.expect_int(),
+        step.expect_int());
+  }
+  Tensor zero_filled(
+      c10::DispatchKeySet keys,
+      const Tensor& part,
+      c10::SymIntArrayRef sizes) const {
+    return Operator::redispatch(keys, part, sizes, dim, start, end, step);
+  }
+};
+
+struct Diagonal {
+  using BackwardNode = generated::DiagonalBackward0;
+  using Operator = at::_ops::diagonal_backward;
+  int64_t offset;
+  int64_t dim1;
+  int64_t dim2;
+
+  Region region(const Tensor& whole) const {
+    return diagonal_region(whole, offset, dim1, dim2);
+  }
+  Tensor zero_filled(
+      c10::DispatchKeySet keys,
+      const Tensor& part,
+      c10::SymIntArrayRef sizes) const {
+    return Operator::redispatch(keys, part, sizes, offset, dim1, dim2);
+  }
+};
+
+// PyTorch's own kernels, by key. Filled when the cure is switched on and then
+// kept until the process ends: a thread may still be inside one of ours when it
+// is switched off.
+using StockKernels = std::map<c10::DispatchKey, c10::SafeKernelFunction>;
+
 template <typename View>
-void guard(Overrides& overrides) {
-  const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow(View::name, "");
-  overrides.add<PartGuard<View>>(op);
+StockKernels& stock_kernels() {
+  static StockKernels kernels;
+  return kernels;
 }
+
+c10::OperatorHandle handle_of(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+}
+
+template <typename View, typename... Arguments>
+Tensor backward(
+    c10::DispatchKeySet keys,
+    const Tensor& part,
+    c10::SymIntArrayRef sizes,
+    Arguments... arguments) {
+  if (is_plain_backward(keys, part)) {
+    return plain_backward(keys, part, sizes, View{arguments...});
+  }
+  static const c10::OperatorHandle op = handle_of(View::Operator::name);
+  Stack stack;
+  torch::jit::push(stack, part, sizes, arguments...);
+  stock_kernels<View>().at(keys.highestPriorityTypeId()).callBoxed(op, keys, &stack);
+  return torch::jit::pop(stack).toTensor();
+}
+
+class SiblingViews final : public Cure {
+ public:
+  SiblingViews() {
+    guard<Select, int64_t, c10::SymInt>();
+    guard<Slice, int64_t, c10::SymInt, c10::SymInt, c10::SymInt>();
+    guard<Diagonal, int64_t, int64_t, int64_t>();
+  }
+
+ private:
+  // Unboxed: the call is as cheap as PyTorch's own.
+  template <typename View, typename... Arguments>
+  void guard() {
+    const auto op = handle_of(View::Operator::name);
+    for (const auto key : autograd_backend_keys()) {
+      if (!Overrides::possible(op, key)) {
+        continue;
+      }
+      stock_kernels<View>().insert_or_assign(
+          key, op.getComputedKernelForDispatchKey(key));
+      libraries_
+          .try_emplace(
+              key, torch::Library::IMPL, "aten", key, __FILE__, __LINE__)
+          .first->second.impl(
+              View::Operator::name, &backward<View, Arguments...>);
+    }
+  }
+
+  std::map<c10::DispatchKey, torch::Library> libraries_;
+};
 
 } // namespace
 
 std::unique_ptr<Cure> cure_sibling_views() {
-  auto overrides = std::make_unique<Overrides>();
-  guard<Select>(*overrides);
-  guard<Slice>(*overrides);
-  guard<Diagonal>(*overrides);
-  return overrides;
+  return std::make_unique<SiblingViews>();
 }
 
 } // namespace noalias

@@ -86,11 +86,11 @@ class SliceUpdate final : public CopySlices {
     return view.storage_offset() - base.storage_offset();
   }
 
-  Tensor slice_of(const Tensor& gradient) const {
-    return gradient.as_strided(
-        view.sizes(),
-        view.strides(),
-        gradient.storage_offset() + offset_in_base());
+  Region region() const {
+    return {
+        c10::DimVector(view.sizes()),
+        c10::DimVector(view.strides()),
+        offset_in_base()};
   }
 
   variable_list update(Tensor&& gradient) {
@@ -99,7 +99,7 @@ class SliceUpdate final : public CopySlices {
     Tensor incoming;
     {
       const at::AutoDispatchBelowADInplaceOrView below;
-      slice = slice_of(gradient);
+      slice = region().of(gradient);
       // The slice is overwritten below, and fn may keep what it is given.
       incoming = slice.clone(at::MemoryFormat::Contiguous);
     }
@@ -123,7 +123,7 @@ class SliceUpdate final : public CopySlices {
         const at::AutoDispatchBelowADInplaceOrView below;
         slice.zero_();
       }
-      pass_on(std::nullopt);
+      pass_on(gradient, std::nullopt);
       results[0] = std::move(gradient);
     }
     if (task_should_compute_output(1)) {
@@ -157,22 +157,22 @@ class SliceUpdate final : public CopySlices {
         const at::AutoDispatchBelowADInplaceOrView below;
         slice.copy_(inner[0]);
       }
-      pass_on(Region{
-          c10::DimVector(view.sizes()),
-          c10::DimVector(view.strides()),
-          offset_in_base()});
+      pass_on(gradient, region());
       results[0] = std::move(gradient);
     }
   }
 
   // What is known of zeros in this gradient holds for the next one too.
-  void pass_on(const std::optional<Region>& written) {
+  void pass_on(
+      const Tensor& gradient,
+      const std::optional<Region>& written) {
     const auto* task = running_graph_task();
     if (task != nullptr) {
       const Edge& next = next_edge(0);
       hand_on(
           {task->id_, this, 0},
           {task->id_, next.function.get(), next.input_nr},
+          gradient,
           written);
     }
   }
@@ -236,7 +236,10 @@ void SliceUpdateWatch::finish() {
   // The engine's order, and so the order of every sum, stays stock's.
   node->set_sequence_nr(replaced->sequence_nr());
   move_hooks(*replaced, *node);
-  behind_view->set_next_edge(0, Edge(node, 0));
+  // Not by set_next_edge: the view's node may have a parent by now (a tangent that
+  // was computed from the view). Its topological number stays right, since the
+  // two nodes have the same.
+  behind_view->next_edges()[0] = Edge(node, 0);
   impl::set_gradient_edge(base, Edge(std::move(node), 0));
 }
 

@@ -1,20 +1,20 @@
 #include "zero_signs.h"
 
-#include <ATen/ops/as_strided.h>
-
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace noalias {
 
 namespace {
 
-// A sum that holds no negative zero outside of `dirty`.
+// A sum that holds no negative zero outside of `dirty`, regions of a tensor with
+// these strides.
 struct Known {
   SumKey key;
+  c10::DimVector strides;
   std::vector<Region> dirty;
 };
 
@@ -28,25 +28,19 @@ class Table {
     return known.key == key ? &known : nullptr;
   }
 
-  // Replaces whatever lies at the same place.
-  Known& put(const SumKey& key) {
+  // Takes the place of whatever shares it.
+  Known& put(const SumKey& key, c10::IntArrayRef strides) {
     Known& known = entry(key);
     known.key = key;
+    known.strides = strides;
     known.dirty.clear();
     return known;
-  }
-
-  void forget(const SumKey& key) {
-    Known& known = entry(key);
-    if (known.key == key) {
-      known.key = SumKey{};
-    }
   }
 
  private:
   Known& entry(const SumKey& key) {
     constexpr uint64_t golden = 0x9e3779b97f4a7c15;
-    const auto address = reinterpret_cast<uintptr_t>(key.node);
+    const uint64_t address = reinterpret_cast<uintptr_t>(key.node);
     return entries_[((address + key.slot) * golden) >> 56];
   }
 
@@ -61,15 +55,11 @@ Table& table() {
 
 } // namespace
 
-at::Tensor Region::of(const at::Tensor& whole) const {
-  return whole.as_strided(sizes, strides, whole.storage_offset() + offset);
-}
-
 void clear_negative_zeros(const SumKey& key, const at::Tensor& sum) {
   Known* known = table().find(key);
-  if (known == nullptr) {
+  if (known == nullptr || known->strides != sum.strides()) {
     sum.add_(0);
-    table().put(key);
+    table().put(key, sum.strides());
     return;
   }
   for (const Region& region : known->dirty) {
@@ -78,17 +68,28 @@ void clear_negative_zeros(const SumKey& key, const at::Tensor& sum) {
   known->dirty.clear();
 }
 
-void remember_cleared(const SumKey& key) {
-  table().put(key);
+void remember_cleared(const SumKey& key, const at::Tensor& sum) {
+  table().put(key, sum.strides());
+}
+
+void remember_zero_filled(
+    const SumKey& key,
+    const at::Tensor& contribution,
+    Region&& part) {
+  // What is known of a sum stays true whatever is added to it.
+  if (table().find(key) == nullptr) {
+    table().put(key, contribution.strides()).dirty.push_back(std::move(part));
+  }
 }
 
 void hand_on(
     const SumKey& from,
     const SumKey& to,
+    const at::Tensor& gradient,
     const std::optional<Region>& written) {
   const Known* before = table().find(from);
-  if (before == nullptr || table().find(to) != nullptr) {
-    // What is known of the receiving sum stays true whatever is added to it.
+  if (before == nullptr || before->strides != gradient.strides() ||
+      table().find(to) != nullptr) {
     return;
   }
   std::vector<Region> dirty = before->dirty;
@@ -97,7 +98,7 @@ void hand_on(
     dirty.push_back(*written);
   }
   if (dirty.size() <= kMostRegions) {
-    table().put(to).dirty = std::move(dirty);
+    table().put(to, gradient.strides()).dirty = std::move(dirty);
   }
 }
 

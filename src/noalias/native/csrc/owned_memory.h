@@ -1,0 +1,37 @@
+// May the result of an operator take the memory of the gradient it reads?
+#pragma once
+
+#include "proof.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DispatchKeySet.h>
+
+namespace noalias::owned {
+
+// An ordinary strided CPU tensor: no subclass, no functorch or functional wrapper,
+// no inference tensor, nothing lazy, nested or quantized.
+bool is_ordinary_cpu(const Tensor& tensor);
+
+// Whether a call with these keys goes from autograd straight to the CPU kernel: no
+// mode, tracer or functorch level wants to see it.
+bool is_unobserved(c10::DispatchKeySet keys);
+
+bool has_tangent(const Tensor& tensor);
+
+// Whether `gradient`, a slot in the engine's list of inputs, is the only way to
+// the tensor and to its memory, and the memory PyTorch's own and no larger.
+// Requires is_ordinary_cpu. May take the interpreter lock.
+bool is_sole_owner(const Tensor& gradient);
+
+bool is_canonically_contiguous(const Tensor& tensor);
+
+// See Note [The layout of the result]. `others` can be expanded to `gradient`.
+bool has_strides_of_result(
+    const Tensor& gradient,
+    c10::ArrayRef<const Tensor*> others);
+
+// A new tensor in the gradient's memory, with no past: to everybody who looks, it
+// is the tensor that the operator would have allocated.
+Tensor in_memory_of(const Tensor& gradient);
+
+} // namespace noalias::owned

@@ -1,0 +1,145 @@
+"""Which variables of a program a cure may change the view of, and which hold gradients."""
+
+from __future__ import annotations
+
+import re
+
+from .record import Entries, Failure, Value
+from .statements import (
+    Alias,
+    Backward,
+    Block,
+    Call,
+    Deref,
+    Foreach,
+    Hook,
+    Let,
+    Loop,
+    Module,
+    Program,
+    Stash,
+    Statement,
+    Unpack,
+    Write,
+    binds,
+    walk,
+)
+
+# Errors a user gets only because PyTorch keeps the history of an alias. The last one when a stale
+# view, left without grad_fn by a differentiable write to another view of its base, is taken for a
+# leaf: `b = zeros.view(2, 2); b[0] = w; b.mul_(2)`.
+_CURABLE = re.compile(
+    "|".join(
+        (
+            "is a view and is being modified inplace",
+            "is a view and its base or another view of its base has been modified inplace",
+            "is being modified inplace with grad mode enabled",
+            "A view was created in (no_grad|inference) mode",
+            "backward through the graph a second time",
+            "Can't detach views in-place",
+            "^a leaf Variable that requires grad is being used",
+        )
+    )
+)
+
+
+def is_curable(message: str) -> bool:
+    """True for the message of an error that goes away when a hidden base does."""
+    return _CURABLE.search(message) is not None
+
+
+def engine_made(program: Program) -> frozenset[str]:
+    """Variables that hold gradients, or views and copies of such."""
+    made: set[str] = set()
+    for statement in walk(program):
+        if isinstance(statement, Backward) or (
+            isinstance(statement, Call) and statement.transform in _DIFFERENTIATING
+        ):
+            made |= set(statement.outs)
+        elif isinstance(statement, Let | Unpack | Alias | Deref) and statement.source in made:
+            made |= binds(statement)
+        elif isinstance(statement, Stash) and statement.source in made:
+            made.add("$stash")
+    return frozenset(name.removeprefix("$") for name in made)
+
+
+_DIFFERENTIATING = ("grad", "grad_and_value", "vjp", "vmap_grad", "jacrev")
+
+
+# Operators that may return the tensor they are given.
+_SAME_TENSOR = ("contiguous", "double")
+
+
+def replaceable(program: Program, stock: Entries) -> dict[int, str]:
+    """Sites that make a tensor whose being a view a cure may end, and why, latest first.
+
+    - ``error``: stock raised a curable error somewhere, and the tensor is written to;
+    - ``hook``: it carries a hook, which stock drops when the view's base is written to;
+    - ``input``: it is an input of `torch.autograd.grad`. After an in-place operator on a sibling
+      view stock finds no path to a view, where to an ordinary tensor there is one;
+    - ``empty``: some tensor has no elements, and it is written to. `CopySlices` over no elements
+      loses the gradient's ``requires_grad`` under ``create_graph``.
+    """
+    raised = any(isinstance(entry, Failure) and is_curable(entry.message) for _, entry in stock)
+    empty = any(isinstance(entry, Value) and entry.elements.size == 0 for _, entry in stock)
+    reason = "error" if raised else "empty" if empty else ""
+    origins = _Origins()
+    found: dict[int, str] = {}
+    for site, statement in enumerate(walk(program)):
+        if isinstance(statement, Hook):
+            found |= dict.fromkeys(origins.of(statement.target), "hook")
+        elif isinstance(statement, Backward):
+            for name in statement.inputs:
+                found |= dict.fromkeys(origins.of(name), "input")
+        elif isinstance(statement, Write | Foreach) and reason:
+            names = (statement.target,) if isinstance(statement, Write) else statement.targets
+            for name in names:
+                found |= dict.fromkeys(origins.of(name), reason)
+        elif isinstance(statement, Module) and (statement.hooked or reason):
+            found[site] = "hook" if statement.hooked else reason
+            origins.hooked |= {statement.out} if statement.hooked else set()
+        elif isinstance(statement, Let) and origins.is_hooked_call(statement):
+            found[site] = "hook"
+        origins.bind(site, statement)
+    return dict(sorted(found.items(), reverse=True))
+
+
+class _Origins:
+    """Follows names back to the sites that made their tensors, and what these are views of."""
+
+    def __init__(self) -> None:
+        self.hooked: set[str] = set()
+        self._binders: dict[str, tuple[int, Statement]] = {}
+
+    def bind(self, site: int, statement: Statement) -> None:
+        names = binds(statement) if not isinstance(statement, Block | Loop) else set()
+        if isinstance(statement, Call):
+            names = names | set(statement.parameters)
+        self._binders |= dict.fromkeys(names, (site, statement))
+
+    def is_hooked_call(self, statement: Let) -> bool:
+        return any(step[-1] in self.hooked for step in statement.chain)
+
+    def of(self, name: str) -> list[int]:
+        found: list[int] = []
+        for _ in range(16):
+            if name not in self._binders:
+                break
+            site, statement = self._binders[name]
+            if _makes_a_tensor(statement):
+                found.append(site)
+            if isinstance(statement, Call):
+                source = statement.arguments[0]
+            else:
+                source = getattr(statement, "source", name)
+            if source == name:
+                break
+            name = source
+        return found
+
+
+def _makes_a_tensor(statement: Statement) -> bool:
+    """True where the bound tensor is surely another than the source."""
+    if isinstance(statement, Let):
+        return any(step[0] not in _SAME_TENSOR for step in statement.chain)
+    return isinstance(statement, Unpack | Call | Backward)

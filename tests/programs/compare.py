@@ -1,0 +1,133 @@
+"""How two runs of a program are compared: bit by bit, except that all NaNs are equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .record import FLAGS, Entries, Storage, Value
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first thing two runs disagree on."""
+
+    label: str
+    what: str
+    expected: str
+    actual: str
+    rounding: bool = False
+    """True where both are numbers within the rounding of a few additions."""
+    signed_zero: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.what}\n  expected {self.expected}\n  actual   {self.actual}"
+
+
+@dataclass(frozen=True)
+class Leniency:
+    """What two runs may differ in.
+
+    ``unaliased``: the expected run gave some results a storage of their own, so that offsets and
+    storages are not comparable. ``engine_made``: variables that hold gradients; which of them the
+    engine wrote in place, and so their version, is not for the user to rely on.
+    """
+
+    unaliased: bool = False
+    engine_made: frozenset[str] = frozenset()
+
+    def ignores(self, flag: str, label: str) -> bool:
+        return (self.unaliased and flag == "offset") or (
+            flag == "version" and label.split("@")[0] in self.engine_made
+        )
+
+
+def differences(
+    expected: Entries,
+    actual: Entries,
+    leniency: Leniency | None = None,
+) -> list[Difference]:
+    """All disagreements between two records, entry by entry; the order of entries counts."""
+    leniency = leniency or Leniency()
+    found = []
+    for (label, left), (other, right) in zip(expected, actual, strict=False):
+        if label != other:
+            return [
+                *found,
+                Difference(label, "another event", f"{label} {left}", f"{other} {right}"),
+            ]
+        found += _compare(label, left, right, leniency)
+    if len(expected) != len(actual):
+        longer = max(expected, actual, key=len)[min(len(expected), len(actual))]
+        found.append(
+            Difference(
+                longer[0],
+                "number of events",
+                f"{len(expected)} events",
+                f"{len(actual)}; first extra: {longer}",
+            )
+        )
+    return found
+
+
+def _compare(label: str, left: object, right: object, leniency: Leniency) -> list[Difference]:
+    if isinstance(left, Value) and isinstance(right, Value):
+        return _compare_values(label, left, right, leniency)
+    if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
+        pairs = zip(left, right, strict=True)
+        return [item for pair in pairs for item in _compare(label, *pair, leniency)]
+    if isinstance(left, Storage) and isinstance(right, Storage) and leniency.unaliased:
+        return []
+    if left == right:
+        return []
+    return [Difference(label, "observation", str(left), str(right))]
+
+
+def _compare_values(label: str, left: Value, right: Value, leniency: Leniency) -> list[Difference]:
+    found = []
+    if len(left.flags) == len(right.flags) == len(FLAGS):
+        for name, expected, actual in zip(FLAGS, left.flags, right.flags, strict=True):
+            if expected != actual and not leniency.ignores(name, label):
+                found.append(Difference(label, name, str(expected), str(actual)))
+    elif left.flags != right.flags:
+        found.append(
+            Difference(label, "shape, dtype or requires_grad", str(left.flags), str(right.flags))
+        )
+    if not any(item.what in ("shape", "dtype", "shape, dtype or requires_grad") for item in found):
+        found += _compare_elements(label, left, right)
+    for name in ("grad", "tangent"):
+        inner = getattr(left, name), getattr(right, name)
+        if None not in inner:
+            found += _compare_values(f"{label}.{name}", *inner, leniency)
+        elif inner != (None, None):
+            found.append(Difference(f"{label}.{name}", "presence", str(inner[0]), str(inner[1])))
+    return found
+
+
+def _compare_elements(label: str, left: Value, right: Value) -> list[Difference]:
+    a, b = left.elements, right.elements
+    if a.tobytes() == b.tobytes():
+        return []
+    bfloat16 = "torch.bfloat16" in left.flags
+    a, b = (_widen(item) if bfloat16 else item for item in (a, b))
+    equal = (a == b) | (_nan(a) & _nan(b))
+    signed_zero = bool(equal.all())
+    if signed_zero and a.tobytes() == np.where(_nan(a), a, b).tobytes():
+        return []
+    epsilon = 2.0**-7 if bfloat16 else (np.finfo(a.dtype).eps if a.dtype.kind in "fc" else 0.0)
+    with np.errstate(all="ignore"):
+        scale = np.maximum(np.abs(a), np.abs(b)).max(
+            initial=1.0, where=np.isfinite(a) & np.isfinite(b)
+        )
+        rounding = bool((equal | (np.abs(a - b) <= 16 * epsilon * scale)).all())
+    return [Difference(label, "elements", str(a.tolist()), str(b.tolist()), rounding, signed_zero)]
+
+
+def _nan(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.isnan(a) if a.dtype.kind in "fc" else np.zeros(a.shape, bool)
+
+
+def _widen(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return (bits.astype(np.uint16).astype(np.uint32) << 16).view(np.float32)

@@ -1,0 +1,31 @@
+"""Runs a program on whatever PyTorch is there now: stock, cured or broken."""
+
+from __future__ import annotations
+
+import warnings
+
+from .record import Entries, Failure, Record
+from .source import Reference, function_source
+from .statements import Program
+from .support import GLOBALS
+
+
+def execute(program: Program, reference: Reference | None = None) -> Entries:
+    """What the program shows when it runs now, with whatever cures are on."""
+    scope = dict(GLOBALS)
+    exec(compile(function_source(program, reference), "<program>", "exec"), scope)
+    record = Record()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            scope["program"](record)  # type: ignore[operator]
+        except Exception as error:
+            record.error("uncaught", error)
+        record.finish()
+    return record.entries
+
+
+def is_valid(entries: Entries) -> bool:
+    """False when the program itself is broken, as a shrunk one may be."""
+    broken = ("NameError", "UnboundLocalError", "SyntaxError", "AttributeError")
+    return not any(isinstance(entry, Failure) and entry.kind in broken for _, entry in entries)

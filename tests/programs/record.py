@@ -1,0 +1,187 @@
+"""What a run of a program shows to its user.
+
+Recording keeps copies, never tensors. Everything a user can see of a tensor is recorded, except
+``grad_fn``, ``_base`` and ``_is_view()``: those are what the cures change, and reading ``grad_fn``
+would itself change a stale view.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.autograd.forward_ad as fwAD
+from torch import Tensor
+
+Entries = list[tuple[str, object]]
+
+FLAGS = ("shape", "stride", "offset", "dtype", "requires_grad", "leaf", "version")
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor at one moment: ``flags`` in the order of `FLAGS`, the elements' bits, gradient and
+    tangent.
+    """
+
+    flags: tuple[object, ...]
+    elements: np.ndarray[Any, Any]
+    grad: Value | None = None
+    tangent: Value | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A raised error with everything taken out of its message that names a node or an address."""
+
+    kind: str
+    message: str
+
+
+@dataclass
+class Record:
+    """The ``record`` that programs call. ``entries`` holds (label, observation) in the order of
+    events.
+    """
+
+    entries: list[tuple[str, object]] = field(default_factory=list)
+    _kept: list[tuple[str, Tensor | None]] = field(default_factory=list)
+
+    def __call__(self, label: str, value: object) -> None:
+        try:
+            self.entries.append((label, observe(value)))
+        except RuntimeError as error:
+            # Even `is_leaf` raises on a view that another view's in-place operator has spoilt.
+            self.error(label, error)
+
+    def error(self, label: str, error: BaseException) -> None:
+        self.entries.append((label, Failure(type(error).__name__, normalise(str(error)))))
+
+    def refuse(self, label: str, kind: str, message: str) -> None:
+        """What a reference run records in the place of a statement it leaves out."""
+        self.entries.append((label, Failure(kind, message)))
+
+    def hook(
+        self, label: str, scale: float | None = None
+    ) -> Callable[[Tensor | None], Tensor | None]:
+        def call(grad: Tensor | None) -> Tensor | None:
+            self.entries.append((f"hook {label}", _gradient(grad)))
+            return None if scale is None or grad is None else grad * scale
+
+        return call
+
+    def keep(self, label: str) -> Callable[[Tensor | None], None]:
+        """A hook that holds the gradient itself until the end: whoever overwrites it is seen."""
+
+        def call(grad: Tensor | None) -> None:
+            self._kept.append((f"kept {label}", grad))
+
+        return call
+
+    def accumulated(self, label: str) -> Callable[[Tensor], None]:
+        def call(leaf: Tensor) -> None:
+            self.entries.append((f"accumulated {label}", _gradient(leaf.grad)))
+
+        return call
+
+    def node_hook(self, label: str) -> Callable[..., None]:
+        """For `Node.register_prehook` and `register_hook`: the last argument is what flows into the
+        node.
+        """
+
+        def call(*grads: tuple[Tensor | None, ...]) -> None:
+            seen = tuple(map(_gradient, grads[-1]))
+            self.entries.append((f"node {label}", seen))
+
+        return call
+
+    def module_hook(
+        self, label: str
+    ) -> Callable[[object, object, tuple[Tensor | None, ...]], None]:
+        def call(module: object, grad_in: object, grad_out: tuple[Tensor | None, ...]) -> None:
+            seen = tuple(map(_gradient, grad_out))
+            self.entries.append((f"module {label}", seen))
+
+        return call
+
+    def finish(self) -> None:
+        """Records the gradients that hooks kept and lets them go."""
+        self.entries += [(label, _gradient(grad)) for label, grad in self._kept]
+        self._kept.clear()
+
+
+def observe(value: object) -> object:
+    """A copy of what can be seen of a variable."""
+    if isinstance(value, Tensor):
+        with torch.no_grad():
+            return _value(value)
+    if isinstance(value, torch.nn.Module):
+        return tuple((name, observe(parameter)) for name, parameter in value.named_parameters())
+    if isinstance(value, np.ndarray):
+        return Value(("numpy", value.shape), value.copy())
+    if isinstance(value, torch.UntypedStorage):
+        return Storage(bytes(value.tolist()))
+    if isinstance(value, list | tuple):
+        return tuple(observe(item) for item in value)
+    if callable(value):
+        return ("weak reference", value() is None)
+    return value
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The bytes of a storage; an unaliased tensor has another one, so only exact comparisons look
+    at it.
+    """
+
+    content: bytes
+
+
+def _value(x: Tensor) -> Value:
+    # `requires_grad` first: a stale view brings itself up to date when its grad_fn is asked for.
+    flags = (
+        tuple(x.shape),
+        x.stride(),
+        x.storage_offset(),
+        str(x.dtype),
+        x.requires_grad,
+        x.is_leaf,
+        None if x.is_inference() else x._version,
+    )
+    grad = _gradient(x.grad) if x.is_leaf or x.retains_grad else None
+    tangent = _gradient(fwAD.unpack_dual(x).tangent) if fwAD._current_level >= 0 else None
+    return Value(flags, _elements(x), grad, tangent)
+
+
+def _gradient(x: Tensor | None) -> Value | None:
+    """Values and shape only: how the engine laid a gradient out and who wrote it is PyTorch's own
+    business.
+    """
+    if x is None:
+        return None
+    return Value((tuple(x.shape), str(x.dtype), x.requires_grad), _elements(x))
+
+
+def _elements(x: Tensor) -> np.ndarray[Any, Any]:
+    with torch.no_grad():
+        copy = x.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+        return np.asarray(
+            (copy.view(torch.int16) if copy.dtype == torch.bfloat16 else copy).numpy()
+        )
+
+
+_NORMAL = [
+    (re.compile(r"\w*Backward\w*|\bCopySlices\b|torch::autograd::\w+"), "*"),
+    (re.compile(r"0x[0-9a-f]+"), "0x"),
+    (re.compile(r"which is output \d+ of [\w*]+, "), ""),
+]
+
+
+def normalise(message: str) -> str:
+    for pattern, replacement in _NORMAL:
+        message = pattern.sub(replacement, message)
+    return message
