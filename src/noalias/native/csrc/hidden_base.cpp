@@ -54,7 +54,7 @@ struct GradDtype<
 
 Verdict verdict_on(const Tensor& view, const DifferentiableViewMeta& meta) {
   Verdict verdict = prove_hidden(view, meta);
-  if (verdict == Verdict::kOtherOwner) {
+  if (verdict == Verdict::kOtherOwner || verdict == Verdict::kSharedStorage) {
     if (const auto siblings = discount_for_siblings(view, meta)) {
       verdict = prove_hidden(view, meta, *siblings);
     }
