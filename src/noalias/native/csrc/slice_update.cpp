@@ -4,6 +4,7 @@
 #include "compat_engine.h"
 #include "counters.h"
 #include "gradient_proof.h"
+#include "small_slices.h"
 #include "zero_signs.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -101,7 +102,7 @@ class SliceUpdate final : public CopySlices {
       const at::AutoDispatchBelowADInplaceOrView below;
       slice = region().of(gradient);
       // The slice is overwritten below, and fn may keep what it is given.
-      incoming = slice.clone(at::MemoryFormat::Contiguous);
+      incoming = contiguous_copy(slice);
     }
     variable_list results(num_outputs());
     if (typeid(*fn) == typeid(CopyBackwards)) {
@@ -121,7 +122,7 @@ class SliceUpdate final : public CopySlices {
     if (task_should_compute_output(0)) {
       {
         const at::AutoDispatchBelowADInplaceOrView below;
-        slice.zero_();
+        fill_with_zeros(slice);
       }
       pass_on(gradient, std::nullopt);
       results[0] = std::move(gradient);
