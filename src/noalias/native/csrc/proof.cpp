@@ -41,6 +41,10 @@ Verdict look_for_observers(
     const Tensor& view,
     int64_t expected_owners,
     int64_t discounted_storage_owners) {
+  const auto* base_meta = torch::autograd::impl::get_autograd_meta(base);
+  if (base_meta != nullptr && has_hooks(*base_meta)) {
+    return Verdict::kHook;
+  }
   const Owners of_base = owners_of(base);
   if (of_base.python != PythonHold::kNone) {
     return of_base.python == PythonHold::kName ? Verdict::kPythonName
@@ -55,10 +59,6 @@ Verdict look_for_observers(
   }
   if (base.is_leaf() && base.requires_grad()) {
     return Verdict::kLeaf;
-  }
-  const auto* base_meta = torch::autograd::impl::get_autograd_meta(base);
-  if (base_meta != nullptr && has_hooks(*base_meta)) {
-    return Verdict::kHook;
   }
   const Tensor* base_below = below_wrapper(base);
   const Tensor* view_below = below_wrapper(view);
