@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from noalias import native
+from noalias.native.core import ViewFacts
 from noalias.ownership import observers
 
 
@@ -79,7 +78,7 @@ def explain(tensor: Tensor) -> Explanation:
     return Explanation(True, False, facts.verdict, found, _REFUSED if refused else _OBSERVABLE)
 
 
-def _observers(tensor: Tensor, facts: native.ViewFacts) -> Iterator[str]:
+def _observers(tensor: Tensor, facts: ViewFacts) -> Iterator[str]:
     core = native.load()
     tensors = observers.live_tensors()
     relations = [(other, core.relation_to(tensor, other)) for other in tensors]
