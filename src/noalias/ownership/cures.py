@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from noalias import native
+from noalias.ownership import fsdp
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def enable(*cures: str) -> None:
     core = native.load()
     for cure in _checked(cures, core.known_cures()):
         core.enable_cure(cure)
+    fsdp.watch()
 
 
 def disable(*cures: str) -> None:
