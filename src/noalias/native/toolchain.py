@@ -173,19 +173,19 @@ def library_paths() -> list[Path]:
     return [Path(path) for path in cpp_extension.library_paths()]
 
 
-def sources() -> list[Path]:
-    """The core's translation units, sorted.
+def sources() -> dict[str, bytes]:
+    """The core's sources and headers as they are now, by name, sorted.
 
     Raises:
         NativeUnavailable: the package was installed without them.
     """
-    found = sorted(SOURCES.glob("*.cpp"))
-    if not found:
+    paths = sorted(path for path in SOURCES.glob("*.*") if path.suffix in {".cpp", ".h"})
+    if not any(path.suffix == ".cpp" for path in paths):
         raise NativeUnavailable(
             f"the core's sources are not in {SOURCES}",
             fix=f"{sys.executable} -m pip install --force-reinstall --no-deps noalias",
         )
-    return found
+    return {path.name: path.read_bytes() for path in paths}
 
 
 def jobs() -> int:
