@@ -59,6 +59,15 @@ def test_source_edited_during_the_build_is_not_in_the_library_of_the_old_key(
     assert cache.key(toolchain.sources()) != before
 
 
+def test_header_that_pytorch_does_not_install_is_found_in_absent(sources: Path) -> None:
+    (sources / "absent" / "library").mkdir(parents=True)
+    (sources / "absent" / "library" / "header.hpp").write_text("#pragma once\n")
+    with (sources / "stub.cpp").open("a") as file:
+        file.write("#include <library/header.hpp>\n")
+
+    assert build.ensure().library.is_file()
+
+
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777], ids=oct)
 def test_cache_is_private_whatever_the_umask(cache_root: Path, umask: int) -> None:
     before = os.umask(umask)

@@ -152,7 +152,9 @@ def _build(
             torch=torch.__version__,
         )
         for path in work.iterdir():
-            if path not in (library, log):
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path not in (library, log):
                 path.unlink()
         entry.write()
         for path in (library, log, work / cache.ENTRY):

@@ -65,7 +65,9 @@ def build_file(compiler: toolchain.Compiler, count: int) -> str:
         NativeUnavailable: headers are missing.
     """
     # Headers that are not ours are system headers: their warnings are not ours either.
-    includes = [word for path in toolchain.include_paths() for word in ("-isystem", str(path))]
+    # csrc/absent stands in for headers that PyTorch's own include but that it does not install.
+    paths = [*map(str, toolchain.include_paths()), "absent"]
+    includes = [word for path in paths for word in ("-isystem", path)]
     libraries = [f"-L{path}" for path in toolchain.library_paths()]
     strict = ["-Werror"] if toolchain.strict() else []
     compile_words = [*compiler.command, *toolchain.compile_flags(), *strict, *includes]
@@ -98,7 +100,9 @@ def write_sources(sources: Mapping[str, bytes], folder: Path) -> int:
     """
     for name, text in sources.items():
         origin = json.dumps(str(toolchain.SOURCES / name))
-        (folder / name).write_bytes(f"#line 1 {origin}\n".encode() + text)
+        copy = folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(f"#line 1 {origin}\n".encode() + text)
     lines = [f'#include "{name}"\n' for name in sources if name.endswith(".cpp")]
     count = min(_UNITS, len(lines))
     for index in range(count):

@@ -174,18 +174,19 @@ def library_paths() -> list[Path]:
 
 
 def sources() -> dict[str, bytes]:
-    """The core's sources and headers as they are now, by name, sorted.
+    """The core's sources and headers as they are now, by path below ``csrc``, sorted.
 
     Raises:
         NativeUnavailable: the package was installed without them.
     """
-    paths = sorted(path for path in SOURCES.glob("*.*") if path.suffix in {".cpp", ".h"})
+    suffixes = {".cpp", ".h", ".hpp"}
+    paths = sorted(path for path in SOURCES.rglob("*.*") if path.suffix in suffixes)
     if not any(path.suffix == ".cpp" for path in paths):
         raise NativeUnavailable(
             f"the core's sources are not in {SOURCES}",
             fix=f"{sys.executable} -m pip install --force-reinstall --no-deps noalias",
         )
-    return {path.name: path.read_bytes() for path in paths}
+    return {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in paths}
 
 
 def jobs() -> int:
