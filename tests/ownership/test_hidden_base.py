@@ -55,7 +55,6 @@ VIEWS: dict[str, Step] = {
     "chain": lambda y: y.view(-1)[2:].view(2, -1).t(),
     "squeeze": lambda y: y.unsqueeze(0).squeeze(0),
     "unbind with the others dropped": lambda y: y.unbind(0)[1],
-    "imaginary part": lambda y: torch.complex(y, y).imag,
 }
 WRITES: dict[str, Callable[[Tensor], object]] = {
     "mul_": lambda v: v.mul_(3),
@@ -326,7 +325,7 @@ def test_forward_tangent_moves_along() -> None:
         v.mul_(3)
         got = torch.autograd.forward_ad.unpack_dual(v).tangent
 
-        assert noalias.status().cured == 1
+        assert not v._is_view()
         assert got is not None
         assert torch.equal(got, (tangent * 6).view(-1))
 

@@ -47,6 +47,7 @@ void reset_counters() {
 
 PYBIND11_MODULE(noalias_core, module) {
   add_linear_functions(module);
+  bind_ownership(module);
   module.def("known_cures", &known_cures);
   module.def("active_cures", &active_cures);
   // Looking up kernels takes the dispatcher's lock, which threads hold that wait
