@@ -10,7 +10,8 @@ import pytest
 
 REPORT = """
 import sys, json, pathlib
-print(json.dumps([sys.argv, __name__, __file__, sys.path[0], sys.modules["__main__"].__dict__ is globals()]))
+main = sys.modules["__main__"].__dict__ is globals()
+print(json.dumps([sys.argv, __name__, __file__, sys.path[0], main]))
 """
 
 

@@ -1,4 +1,4 @@
-"""The cure "hidden base": what is dropped, what is kept and why, and that gradients stay stock's."""
+"""The cure "hidden base": what is dropped, what is kept and why; gradients stay stock's."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_hidden_base_is_dropped_and_gradients_stay_bit_identical(view: str, writ
     assert noalias.status().cured == 1
     assert not output._is_view()
     assert not noalias.graph.has_copy_slices(output)
-    if view not in ("unbind with the others dropped",):  # stock refuses those
+    if view != "unbind with the others dropped":  # stock refuses those
         expected, expected_grad = stock(step, x)
         assert torch.equal(output, expected)
         assert torch.equal(grad, expected_grad)
@@ -358,7 +358,7 @@ def test_nothing_is_kept_alive() -> None:
 
 
 def test_view_whose_own_metadata_holds_what_it_was_made_from_keeps_its_base() -> None:
-    """Between real and complex PyTorch keeps a function that undoes the view, and in it the input."""
+    """Between real and complex PyTorch keeps how to undo the view, and with it the input."""
 
     def step(x: Tensor) -> Tensor:
         v = torch.view_as_complex((x * 2).view(-1, 2)).real

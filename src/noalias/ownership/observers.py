@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator, Sequence
-from types import FrameType, ModuleType
+from types import CellType, FrameType, ModuleType
 
 import torch
 from torch import Tensor
@@ -20,25 +20,26 @@ def live_tensors() -> list[Tensor]:
     return [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
 
 
-def names_of(value: object, ignore: Sequence[object] = ()) -> Iterator[str]:
+def names_of(value: object, ignore: object) -> Iterator[str]:
     """Names under which ``value`` is held: variables, attributes, entries of containers.
 
-    ``ignore`` are containers of the caller's own, which do not count.
+    ``ignore`` is a container of the caller's own, which does not count.
     """
     for frame in _frames():
         for name, held in frame.f_locals.items():
             if held is value and not _is_ours(frame):
                 yield f"the variable {name!r} in {frame.f_code.co_name}, line {frame.f_lineno}"
-    known = {id(item) for item in ignore}
     for holder in gc.get_referrers(value):
-        if id(holder) in known or isinstance(holder, FrameType):
+        if holder is ignore or isinstance(holder, FrameType):
             continue
         if isinstance(holder, dict):
             yield from _in_dict(holder, value)
-        elif isinstance(holder, (list, tuple, set)) and not _is_gc_list(holder):
+        elif isinstance(holder, (list, tuple, set)):
             yield f"a {type(holder).__name__} of {len(holder)}"
-        elif type(holder).__name__ == "cell":
+        elif isinstance(holder, CellType):
             yield "a closure"
+        else:
+            yield from _in_attributes(holder, value)
 
 
 def nodes_that_saved(tensor: Tensor, tensors: Sequence[Tensor]) -> Iterator[tuple[str, str]]:
@@ -55,10 +56,10 @@ def nodes_that_saved(tensor: Tensor, tensors: Sequence[Tensor]) -> Iterator[tupl
                 yield node.name(), attribute
 
 
-def describe(tensor: Tensor) -> str:
-    """One line about a tensor, with a name for it if there is one."""
+def describe(tensor: Tensor, ignore: object) -> str:
+    """One line about a tensor, with a name for it if there is one; ``ignore`` as above."""
     shape = "x".join(str(size) for size in tensor.shape) or "scalar"
-    name = next(names_of(tensor), None)
+    name = next(names_of(tensor, ignore), None)
     return f"{shape} {str(tensor.dtype).removeprefix('torch.')}{f' ({name})' if name else ''}"
 
 
@@ -77,11 +78,7 @@ def _read(node: Node, attribute: str) -> Tensor | None:
 
 def _in_dict(holder: dict[object, object], value: object) -> Iterator[str]:
     owner = next(
-        (
-            thing
-            for thing in gc.get_referrers(holder)
-            if getattr(thing, "__dict__", None) is holder
-        ),
+        (thing for thing in gc.get_referrers(holder) if getattr(thing, "__dict__", None) is holder),
         None,
     )
     for key, held in list(holder.items()):
@@ -92,6 +89,13 @@ def _in_dict(holder: dict[object, object], value: object) -> Iterator[str]:
                 yield f"the attribute {key!r} of a {type(owner).__name__}"
             else:
                 yield f"a dict, under {key!r}"
+
+
+def _in_attributes(holder: object, value: object) -> Iterator[str]:
+    # From Python 3.11 on an object may hold its attributes without a dict of its own.
+    for key, held in getattr(holder, "__dict__", {}).items():
+        if held is value:
+            yield f"the attribute {key!r} of a {type(holder).__name__}"
 
 
 def _frames() -> Iterator[FrameType]:
