@@ -21,6 +21,7 @@ _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 COMMANDS = {
     "run": "noalias.ownership.command_run",
     "bench": "noalias.bench.command_bench",
+    "sweep": "noalias.sweep.command_sweep",
     "explain": "noalias.audit.command_explain",
     "build": "noalias.native.command_build",
     "doctor": "noalias.native.command_doctor",
