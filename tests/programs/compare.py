@@ -52,7 +52,7 @@ def differences(
 ) -> list[Difference]:
     """All disagreements between two records, entry by entry; the order of entries counts."""
     leniency = leniency or Leniency()
-    found = []
+    found: list[Difference] = []
     for (label, left), (other, right) in zip(expected, actual, strict=False):
         if label != other:
             what = _event(left, right)
