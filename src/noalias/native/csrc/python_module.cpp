@@ -2,6 +2,7 @@
 #include "counters.h"
 #include "cures.h"
 #include "linear.h"
+#include "python_audit.h"
 #include "python_ownership.h"
 #include "whole_types.h"
 
@@ -106,6 +107,7 @@ PYBIND11_MODULE(noalias_core, module) {
     Py_XDECREF(std::exchange(general_linear, general.release().ptr()));
   });
   bind_ownership(module);
+  bind_audit(module);
   module.def("known_cures", &known_cures);
   module.def("active_cures", &active_cures);
   // Looking up kernels takes the dispatcher's lock, which threads hold that wait
