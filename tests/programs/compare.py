@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .record import FLAGS, Entries, Storage, Value
+from .record import FLAGS, Entries, Failure, Storage, Value
 
 
 @dataclass(frozen=True)
@@ -54,22 +54,21 @@ def differences(
     found = []
     for (label, left), (other, right) in zip(expected, actual, strict=False):
         if label != other:
-            return [
-                *found,
-                Difference(label, "another event", f"{label} {left}", f"{other} {right}"),
-            ]
+            what = _event(left, right)
+            return [*found, Difference(label, what, f"{label} {left}", f"{other} {right}")]
         found += _compare(label, left, right, leniency)
     if len(expected) != len(actual):
-        longer = max(expected, actual, key=len)[min(len(expected), len(actual))]
-        found.append(
-            Difference(
-                longer[0],
-                "number of events",
-                f"{len(expected)} events",
-                f"{len(actual)}; first extra: {longer}",
-            )
-        )
+        label, entry = max(expected, actual, key=len)[min(len(expected), len(actual))]
+        counts = f"{len(expected)} events", f"{len(actual)}; first extra: {label} {entry}"
+        found.append(Difference(label, "number of events", *counts))
     return found
+
+
+def _event(left: object, right: object) -> str:
+    """The kind of disagreement where different things happened."""
+    if isinstance(right, Failure):
+        return f"raises {right.message[:40]}"
+    return f"does not raise {left.message[:40]}" if isinstance(left, Failure) else "another event"
 
 
 def _compare(label: str, left: object, right: object, leniency: Leniency) -> list[Difference]:
@@ -82,7 +81,8 @@ def _compare(label: str, left: object, right: object, leniency: Leniency) -> lis
         return []
     if left == right:
         return []
-    return [Difference(label, "observation", str(left), str(right))]
+    what = _event(left, right) if isinstance(right, Failure) else "observation"
+    return [Difference(label, what, str(left), str(right))]
 
 
 def _compare_values(label: str, left: Value, right: Value, leniency: Leniency) -> list[Difference]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import warnings
 
+from . import support
 from .record import Entries, Failure, Record
 from .source import Reference, function_source
 from .statements import Program
-from .support import GLOBALS
 
 
 def execute(program: Program, reference: Reference | None = None) -> Entries:
     """What the program shows when it runs now, with whatever cures are on."""
-    scope = dict(GLOBALS)
+    scope = dict(support.GLOBALS)
     exec(compile(function_source(program, reference), "<program>", "exec"), scope)
     record = Record()
     with warnings.catch_warnings():
@@ -23,6 +23,16 @@ def execute(program: Program, reference: Reference | None = None) -> Entries:
             record.error("uncaught", error)
         record.finish()
     return record.entries
+
+
+def view_sites(program: Program, sites: frozenset[int]) -> set[int]:
+    """Which of the sites make a view on stock PyTorch, once none before them does."""
+    support.VIEW_SITES = found = set[int]()
+    try:
+        execute(program, Reference(sites))
+    finally:
+        support.VIEW_SITES = None
+    return found
 
 
 def is_valid(entries: Entries) -> bool:

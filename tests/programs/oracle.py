@@ -13,17 +13,20 @@ refused as stock did is left out of the reference, since nothing happened there.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .aliases import engine_made, is_curable, replaceable
 from .compare import Difference, Leniency, differences
-from .execute import execute
+from .execute import execute, view_sites
 from .reads import sums_may_be_reordered
 from .record import Entries, Failure
 from .source import Reference
 from .statements import Block, Foreach, Program, Write, walk
+
+_MAX_REFERENCES = 64
 
 
 @dataclass(frozen=True)
@@ -63,29 +66,50 @@ class _References:
         self._cured = cured
         self._refused = _refused(program, stock, cured)
         self._leniency = Leniency(unaliased=True, engine_made=engine_made(program))
-        self._candidates = replaceable(program, stock)
+        candidates = replaceable(program, stock)
+        views = view_sites(program, frozenset(candidates)) if candidates else set()
+        self._candidates = {site: why for site, why in candidates.items() if site in views}
 
     def match(self) -> tuple[str, ...] | None:
         """Why the sites are replaceable whose replacement the cured run equals.
 
-        None where no set of them does. Greedy: in each step the site is replaced that makes the
-        records agree longest.
+        None where no set of them does.
         """
+        found = self._search()
+        if found is None and self._refused:
+            # A write that raises may also be one of several runs of its line, in a checkpoint.
+            self._refused = ()
+            found = self._search()
+        return found
+
+    def _search(self) -> tuple[str, ...] | None:
+        sites = tuple(self._candidates)
+        for chosen in itertools.islice(self._sets(sites), _MAX_REFERENCES):
+            if self._agreement(chosen) == math.inf:
+                return self._reasons(chosen)
+        return None
+
+    def _sets(self, sites: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Sets of sites to try: single ones, all, greedily grown ones, the rest by size."""
+        yield from ((site,) for site in sites)
+        if len(sites) > 2:
+            yield sites
+        yield from self._grown(sites)
+        for size in range(2, len(sites)):
+            yield from itertools.combinations(sites, size)
+
+    def _grown(self, sites: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Adds the site whose replacement makes the records agree longest, while that helps."""
         chosen: tuple[int, ...] = ()
-        best, left = -1.0, list(self._candidates)
+        best, left = -1.0, list(sites)
         while left:
             scores = {site: self._agreement((*chosen, site)) for site in left}
             site = max(scores, key=lambda item: scores[item])
             if scores[site] <= best:
-                break
+                return
             chosen, best = (*chosen, site), scores[site]
             left.remove(site)
-            if best == math.inf:
-                return self._reasons(chosen)
-        everything = tuple(self._candidates)
-        if everything and self._agreement(everything) == math.inf:
-            return self._reasons(everything)
-        return None
+            yield chosen
 
     def _reasons(self, sites: tuple[int, ...]) -> tuple[str, ...]:
         return tuple(sorted({self._candidates[site] for site in sites}))

@@ -20,7 +20,7 @@ def write(folder: Path, program: Program, verdict: Verdict, cures: str, origin: 
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
-    what = re.sub(r"\W+", "_", verdict.what or verdict.kind)
+    what = re.sub(r"\W+", "_", verdict.what or verdict.kind)[:50].strip("_")
     name = f"{what}_{re.sub(r'[^0-9]+', '_', origin).strip('_')}"
     shown = "\n".join(str(item) for item in verdict.differences[:4]) or "the cured run crashes"
     header = f'"""{origin}, torch {torch.__version__}, cures: {cures}\n\n{shown}\n"""\n\n'.replace(

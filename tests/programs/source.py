@@ -135,7 +135,7 @@ class Printer:
             case Unpack(outs, source, chain):
                 parts = render_chain(source, chain)
                 if site in self._unaliased:
-                    parts = f"map(unaliased, {parts})"
+                    parts = f"[unaliased(part, {site}) for part in {parts}]"
                 yield f"{_targets(outs)}{',' if len(outs) == 1 else ''} = {parts}"
             case Write(target, chain, step, thread):
                 text = render_step(step, render_chain(target, chain))
@@ -165,7 +165,7 @@ class Printer:
             case Module(out, way, sizes, hooked):
                 yield f"{render(out)} = {MODULES[way].format(*sizes)}"
                 if site in self._unaliased and way != "linear":
-                    yield f"{render(out)}.insert(1, Unaliased())"
+                    yield f"{render(out)}.insert(1, Unaliased({site}))"
                 if hooked:
                     part = render(out) if way == "linear" else f"{render(out)}[0]"
                     hook = f'record.module_hook("{render(out)}@{site}")'
@@ -199,13 +199,16 @@ class Printer:
                     outs=_targets(outs), f=f"f{site}", args=", ".join(map(render, arguments))
                 )
                 if site in self._unaliased:
-                    yield from (f"{render(out)} = unaliased({render(out)})" for out in outs)
+                    yield from self._fresh_names(site, outs)
 
     def _indented(self, body: Program) -> Iterator[str]:
         yield from (f"    {line}" for line in self.lines(body))
 
+    def _fresh_names(self, site: int, names: tuple[str, ...]) -> Iterator[str]:
+        yield from (f"{render(name)} = {self._fresh(site, render(name))}" for name in names)
+
     def _fresh(self, site: int, text: str) -> str:
-        return f"unaliased({text})" if site in self._unaliased else text
+        return f"unaliased({text}, {site})" if site in self._unaliased else text
 
 
 def render_chain(source: str, chain: tuple[Step, ...]) -> str:

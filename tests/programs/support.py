@@ -138,6 +138,10 @@ def in_thread(work: Callable[[], object]) -> Any:
     return outcome.pop()
 
 
+# Filled with the sites that make a view during `execute.view_sites`.
+VIEW_SITES: set[int] | None = None
+
+
 class _Detached(Function):
     """A copy with the same strides, for geometry that `copy_` refuses because elements share
     memory.
@@ -159,14 +163,16 @@ class _Detached(Function):
         return tangent.clone()
 
 
-def unaliased(x: object) -> object:
-    """The same values, geometry and gradient in a storage of their own: the tensor as if it were no
-    view.
+def unaliased(x: object, site: int = -1) -> object:
+    """A view's values, geometry and gradient in a storage of their own: as if it were no view.
 
-    The version counter goes on from the same number, but is shared with nobody.
+    The version counter goes on from the same number, but is shared with nobody. What is no view
+    stays as it is.
     """
-    if not isinstance(x, Tensor):
+    if not isinstance(x, Tensor) or not x._is_view():
         return x
+    if VIEW_SITES is not None:
+        VIEW_SITES.add(site)
     if torch._debug_has_internal_overlap(x) == 0:
         copy = x.new_empty_strided(x.size(), x.stride()).copy_(x)
     elif torch._C._functorch.peek_interpreter_stack() is not None:
@@ -181,8 +187,12 @@ def unaliased(x: object) -> object:
 class Unaliased(torch.nn.Module):
     """`unaliased` between two modules."""
 
+    def __init__(self, site: int = -1) -> None:
+        super().__init__()
+        self._site = site
+
     def forward(self, x: Tensor) -> Tensor:
-        copy = unaliased(x)
+        copy = unaliased(x, self._site)
         assert isinstance(copy, Tensor)
         return copy
 

@@ -131,7 +131,7 @@ def _side(built: Built, variant: Variant, timing: Timing, device: torch.device) 
     with variant.context():
         variant.prepare()
         names = graph.names(built.forward())
-    copy_slices = sum(n for name, n in names.items() if name.endswith("CopySlices"))
+    copy_slices = names[graph.COPY_SLICES]
     counts = count(variant.prepare, device=device, context=variant.context)
     return Side(copy_slices, counts, timing)
 

@@ -8,7 +8,7 @@ from noalias.linear.op import linear
 
 
 class Linear(nn.Linear):
-    """An :class:`torch.nn.Linear` whose output is no differentiable view; same parameters, same state.
+    """A :class:`torch.nn.Linear` whose output is no differentiable view; same parameters and state.
 
     Input ``[*, in_features]``, output ``[*, out_features]``, dtypes and errors of
     :func:`noalias.linear`.
@@ -19,7 +19,7 @@ class Linear(nn.Linear):
 
 
 def convert(module: nn.Module, *, undo: bool = False) -> nn.Module:
-    """Turn every ``nn.Linear`` in ``module`` into a :class:`Linear`, in place; ``undo`` turns them back.
+    """Turn every ``nn.Linear`` in ``module`` into a :class:`Linear`, in place, or back (``undo``).
 
     Parameters, buffers, hooks and names stay as they are: only the class changes. Subclasses of
     ``nn.Linear`` have a forward of their own and are left alone.
@@ -35,7 +35,9 @@ def convert(module: nn.Module, *, undo: bool = False) -> nn.Module:
         TypeError: ``module`` is no ``nn.Module``.
     """
     if not isinstance(module, nn.Module):
-        raise TypeError(f"noalias.convert: module must be an nn.Module, not {type(module).__name__}")
+        raise TypeError(
+            f"noalias.convert: module must be an nn.Module, not {type(module).__name__}"
+        )
     found, wanted = (Linear, nn.Linear) if undo else (nn.Linear, Linear)
     for part in module.modules():
         if type(part) is found:

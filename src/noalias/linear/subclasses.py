@@ -5,14 +5,23 @@ from __future__ import annotations
 import sys
 
 
+def is_distributed(cls: type) -> bool:
+    """Whether ``cls`` is ``DTensor``; without side effects, for use under ``torch.compile``.
+
+    Its module is looked up and not imported: where nobody imported it, nobody has a ``DTensor``.
+    """
+    return cls is getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+
+
 def has_own_rule(cls: type) -> bool:
     """Whether ``cls`` is handed ``noalias.linear`` whole; registers the rule when first asked.
 
-    True for ``DTensor`` alone, whose rule is :mod:`noalias.linear.sharding`. Its module is looked
-    up and not imported: where nobody imported it, nobody has a ``DTensor``.
+    True for ``DTensor`` alone, whose rule is :mod:`noalias.linear.sharding`.
+
+    Raises:
+        noalias.linear.sharding_compat.Unsupported: this PyTorch's DTensor has no place for it.
     """
-    dtensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-    if cls is not dtensor:
+    if not is_distributed(cls):
         return False
     from noalias.linear import sharding
 

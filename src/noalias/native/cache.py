@@ -93,8 +93,8 @@ def prebuilt() -> list[Path]:
 def source_hash() -> str:
     """The SHA-256 of the core's sources."""
     digest = hashlib.sha256()
-    for path in sorted(toolchain.SOURCES.glob("*.*")):
-        if path.suffix in {".cpp", ".h"}:
+    for path in sorted(toolchain.SOURCES.rglob("*.*")):
+        if path.suffix in {".cpp", ".h", ".hpp"}:
             digest.update(b"%s\0%s\0" % (path.name.encode(), path.read_bytes()))
     return digest.hexdigest()
 

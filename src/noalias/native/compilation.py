@@ -63,7 +63,9 @@ def build_file(compiler: toolchain.Compiler, count: int) -> str:
         NativeUnavailable: headers are missing.
     """
     # Headers that are not ours are system headers: their warnings are not ours either.
-    includes = [word for path in toolchain.include_paths() for word in ("-isystem", str(path))]
+    # csrc/absent stands in for headers that PyTorch's own include but that it does not install.
+    paths = [*toolchain.include_paths(), toolchain.SOURCES / "absent"]
+    includes = [word for path in paths for word in ("-isystem", str(path))]
     libraries = [f"-L{path}" for path in toolchain.library_paths()]
     strict = ["-Werror"] if toolchain.strict() else []
     compile_words = [*compiler.command, *toolchain.compile_flags(), *strict, *includes]

@@ -54,7 +54,13 @@ def enable(*cures: str) -> None:
         noalias.native.NativeUnavailable: the core cannot be built; the message says what to install.
     """
     core = native.load()
-    for cure in _checked(cures, core.known_cures()):
+    wanted = _checked(cures, core.known_cures())
+    if "linear" in wanted:
+        # The operator that F.linear is routed to needs its schema and its kernels first.
+        from noalias.linear.op import load_kernels
+
+        load_kernels()
+    for cure in wanted:
         core.enable_cure(cure)
 
 

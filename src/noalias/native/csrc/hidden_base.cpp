@@ -1,5 +1,7 @@
 #include "hidden_base.h"
 
+#include "sibling_parts.h"
+
 #include <torch/csrc/autograd/variable.h>
 
 #include <memory>
@@ -51,7 +53,12 @@ struct GradDtype<
 } // namespace
 
 Verdict verdict_on(const Tensor& view, const DifferentiableViewMeta& meta) {
-  const Verdict verdict = prove_hidden(view, meta);
+  Verdict verdict = prove_hidden(view, meta);
+  if (verdict == Verdict::kOtherOwner || verdict == Verdict::kSharedStorage) {
+    if (const auto siblings = discount_for_siblings(view, meta)) {
+      verdict = prove_hidden(view, meta, *siblings);
+    }
+  }
   return verdict == Verdict::kHidden && !history_is_readable(view, meta)
       ? Verdict::kStale
       : verdict;
@@ -81,6 +88,7 @@ void drop_view(const Tensor& view) {
   after->cpp_hooks_list_ = std::move(before->cpp_hooks_list_);
   after->retains_grad_ = before->retains_grad_;
   GradDtype<AutogradMeta>::carry(*before, *after);
+  leave_siblings(view);
   view.unsafeGetTensorImpl()->set_autograd_meta(std::move(after));
 }
 

@@ -3,6 +3,7 @@
 #include "counters.h"
 #include "events.h"
 #include "hidden_base.h"
+#include "sibling_parts.h"
 #include "slice_update.h"
 #include "trail.h"
 
@@ -39,17 +40,18 @@ const std::unordered_set<std::string_view>& metadata_operators() {
 }
 
 // Somebody between autograd and the backend still has to see the call: a
-// subclass, a mode, a tracer, a functorch level. They get stock PyTorch.
+// subclass, a mode, a tracer. They get stock PyTorch.
 bool is_observed_below(c10::DispatchKeySet keys) {
-  using c10::DispatchKey;
-  constexpr c10::DispatchKeySet observers({
-      DispatchKey::Python,
-      DispatchKey::Functionalize,
-      DispatchKey::FuncTorchBatched,
-      DispatchKey::FuncTorchGradWrapper,
-      DispatchKey::FuncTorchDynamicLayerBackMode,
-  });
-  return keys.has_any(observers);
+  return keys.has_any(c10::DispatchKeySet(
+      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize}));
+}
+
+// A functorch level has still to see the call. The proof knows its wrappers.
+bool is_functorch_below(c10::DispatchKeySet keys) {
+  return keys.has_any(c10::DispatchKeySet(
+      {c10::DispatchKey::FuncTorchBatched,
+       c10::DispatchKey::FuncTorchGradWrapper,
+       c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
 }
 
 bool requires_grad(const c10::IValue& value) {
@@ -162,7 +164,7 @@ class InPlaceGuard final : public Guard {
       Stack* stack) const {
     cure(written, keys, arguments(op, *stack));
     if (!slice_updates_on.load(std::memory_order_relaxed) ||
-        recorded_view(written, keys) == nullptr) {
+        is_functorch_below(keys) || recorded_view(written, keys) == nullptr) {
       call_stock(op, keys, stack);
       return;
     }
@@ -224,6 +226,7 @@ std::unique_ptr<Overrides> guard_in_place_operators() {
       overrides->add<InPlaceGuard>(*op);
     }
   }
+  watch_siblings(*overrides);
   return overrides;
 }
 

@@ -1,25 +1,22 @@
 #include "linear.h"
-
-#include "compat.h"
+#include "linear_nodes.h"
+#include "linear_products.h"
 #include "whole_types.h"
 
-#include <ATen/TracerMode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ExpandUtils.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/linear.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/function.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <atomic>
 
 namespace noalias {
-
-using torch::autograd::SavedVariable;
 
 namespace {
 
@@ -31,7 +28,7 @@ using LinearBackwardSignature = LinearGradients(
     const OptionalTensor&,
     const Tensor&,
     const OptionalTensor&,
-    std::array<bool, 3>);
+    Mask);
 
 const c10::TypedOperatorHandle<LinearSignature>& linear_op() {
   static const auto op = c10::Dispatcher::singleton()
@@ -53,36 +50,20 @@ enum class Below { kBackend, kFunctorch, kPython };
 Below what_is_below(c10::DispatchKeySet keys) {
   using c10::DispatchKey;
   const auto below = keys & c10::after_ADInplaceOrView_keyset;
-  constexpr c10::DispatchKeySet functorch({
-      DispatchKey::FuncTorchBatched,
-      DispatchKey::FuncTorchGradWrapper,
-      DispatchKey::FuncTorchDynamicLayerBackMode,
-  });
-  constexpr c10::DispatchKeySet python({
-      DispatchKey::Python,
-      DispatchKey::Functionalize,
-  });
-  if (below.has_any(functorch)) {
+  if (below.has(DispatchKey::FuncTorchDynamicLayerBackMode)) {
     return Below::kFunctorch;
   }
+  constexpr c10::DispatchKeySet python(
+      {DispatchKey::Python, DispatchKey::Functionalize});
   return below.has_any(python) ? Below::kPython : Below::kBackend;
 }
 
-bool is_ordinary(const Tensor& input, const Tensor& weight) {
-  return weight.dim() == 2 && input.dim() >= 1 &&
-      input.layout() == c10::kStrided && weight.layout() == c10::kStrided &&
-      !input.is_nested() && !weight.is_nested() && !weight.is_quantized();
-}
-
-bool any_subclass(
-    const Tensor& input,
-    const Tensor& weight,
-    const OptionalTensor& bias) {
+bool any_subclass(std::initializer_list<const Tensor*> tensors) {
   constexpr c10::DispatchKeySet subclass(
       {c10::DispatchKey::Python, c10::DispatchKey::Functionalize});
-  return input.key_set().has_any(subclass) ||
-      weight.key_set().has_any(subclass) ||
-      (bias.has_value() && bias->key_set().has_any(subclass));
+  return std::any_of(tensors.begin(), tensors.end(), [&](const Tensor* tensor) {
+    return tensor->defined() && tensor->key_set().has_any(subclass);
+  });
 }
 
 // See Note [Where linear stays whole].
@@ -90,16 +71,42 @@ bool stays_whole(std::initializer_list<const Tensor*> tensors) {
   return whole_capture() || all_have_own_rule(tensors);
 }
 
-OptionalTensor given(const Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
+const Tensor& value_or_none(const OptionalTensor& tensor) {
+  static const Tensor none;
+  return tensor.has_value() ? *tensor : none;
 }
 
 bool wants_history(const Tensor& tensor) {
   return tensor.defined() && tensor.requires_grad();
 }
 
-bool has_tangent(const Tensor& tensor) {
+bool carries_tangent(const Tensor& tensor) {
   return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
+}
+
+// Only what has a tangent is taken apart: a sparse tensor has no view of itself.
+OptionalTensor primal_of(const Tensor& tensor) {
+  return carries_tangent(tensor)
+      ? OptionalTensor(tensor._fw_primal(/*level=*/0))
+      : given(tensor);
+}
+
+OptionalTensor tangent_of(const Tensor& tensor) {
+  return carries_tangent(tensor) ? OptionalTensor(tensor._fw_grad(/*level=*/0))
+                             : std::nullopt;
+}
+
+void set_tangent(const Tensor& result, const Tensor& tangent) {
+  if (result.defined() && tangent.defined()) {
+    result._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);
+  }
+}
+
+Tensor sum_of(const Tensor& left, const Tensor& right) {
+  if (!left.defined() || !right.defined()) {
+    return left.defined() ? left : right;
+  }
+  return at::add(left, right);
 }
 
 // Product rule, for real and complex values alike:
@@ -109,60 +116,90 @@ Tensor linear_tangent(
     const Tensor& weight,
     const Tensor& bias,
     const Tensor& result) {
-  Tensor tangent;
-  auto add = [&tangent](const Tensor& term) {
-    tangent = tangent.defined() ? at::add(tangent, term) : term;
-  };
-  if (has_tangent(input)) {
-    add(call_linear(
-        input._fw_grad(/*level=*/0), weight._fw_primal(0), std::nullopt));
+  Tensor sum;
+  if (carries_tangent(input)) {
+    sum = call_linear(*tangent_of(input), *primal_of(weight), std::nullopt);
   }
-  if (has_tangent(weight)) {
-    add(call_linear(
-        input._fw_primal(0), weight._fw_grad(/*level=*/0), std::nullopt));
+  if (carries_tangent(weight)) {
+    sum = sum_of(
+        sum, call_linear(*primal_of(input), *tangent_of(weight), std::nullopt));
   }
-  if (has_tangent(bias)) {
-    add(bias._fw_grad(/*level=*/0).expand_symint(result.sym_sizes()));
+  if (carries_tangent(bias)) {
+    const Tensor db = *tangent_of(bias);
+    // [rows, out] and its like are added to the flattened output.
+    const bool flat = bias.dim() == 2 && result.dim() != 2 &&
+        check_linear(input, weight, bias) == BiasForm::kRows;
+    sum = sum_of(
+        sum,
+        flat ? restore(
+                   db.expand_symint(rows_of(result).sym_sizes()).contiguous(),
+                   result,
+                   result.sym_size(-1))
+             : db.expand_symint(result.sym_sizes()));
   }
-  return tangent;
+  return sum;
 }
 
-struct LinearBackward final : public Node {
-  variable_list apply(variable_list&& grads) override;
-  std::string name() const override {
-    return "LinearBackward0";
+LinearGradients linear_backward_tangent(
+    const Tensor& input,
+    const Tensor& grad_output,
+    const Tensor& weight,
+    Mask mask) {
+  Tensor dx, dw, db;
+  const auto add = [&](const LinearGradients& terms) {
+    dx = sum_of(dx, std::get<0>(terms));
+    dw = sum_of(dw, std::get<1>(terms));
+    db = sum_of(db, std::get<2>(terms));
+  };
+  if (carries_tangent(grad_output)) {
+    add(call_linear_backward(
+        primal_of(input), *tangent_of(grad_output), primal_of(weight), mask));
   }
-  void release_variables() override {
-    std::lock_guard<std::mutex> lock(mutex_);
-    input_.reset_data();
-    weight_.reset_data();
+  const Mask rest = {
+      mask[0] && carries_tangent(weight), mask[1] && carries_tangent(input), false};
+  if (rest[0] || rest[1]) {
+    add(call_linear_backward(
+        tangent_of(input),
+        *primal_of(grad_output),
+        tangent_of(weight),
+        rest));
   }
+  return {dx, dw, db};
+}
 
-  SavedVariable input_;
-  SavedVariable weight_;
-  c10::SmallVector<c10::SymInt, 2> bias_shape_;
-};
-
-variable_list LinearBackward::apply(variable_list&& grads) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const std::array<bool, 3> mask = {
-      task_should_compute_output(0),
-      task_should_compute_output(1),
-      task_should_compute_output(2)};
-  variable_list result(3);
-  const Tensor& grad = grads[0];
-  if (!grad.defined()) {
-    return result;
+NodeOf<LinearBackward> make_history(
+    const Tensor& input,
+    const Tensor& weight,
+    const Tensor& bias) {
+  auto node = make_node<LinearBackward>();
+  node->set_next_edges(
+      torch::autograd::collect_next_edges(input, weight, bias));
+  const bool to_input = node->should_compute_output(0);
+  const bool to_weight = node->should_compute_output(1);
+  const bool sparse = weight.layout() != c10::kStrided;
+  node->on_pattern_ = sparse && to_weight && pattern_gradients();
+  if (to_weight) {
+    node->input_ = SavedVariable(input, /*is_output=*/false);
   }
-  const Tensor input = input_.unpack();
-  const Tensor weight = weight_.unpack();
-  const bool plain_bias = bias_shape_.size() == 1;
-  std::tie(result[0], result[1], result[2]) = call_linear_backward(
-      given(input), grad, given(weight), {mask[0], mask[1], mask[2] && plain_bias});
-  if (mask[2] && !plain_bias) {
-    result[2] = at::sum_to(grad, bias_shape_);
+  if (to_input || node->on_pattern_) {
+    node->weight_ = SavedVariable(weight, /*is_output=*/false);
   }
-  return result;
+  if (!sparse) {
+    node->input_transposed_ = to_input && !to_weight &&
+        !input.is_contiguous_or_false() && input_lies_transposed(input);
+    node->weight_transposed_ = to_weight && !to_input &&
+        !weight.is_contiguous_or_false() && weight_lies_transposed(weight);
+  }
+  if (node->should_compute_output(2)) {
+    node->plain_bias_ =
+        bias.dim() == 1 && bias.sym_size(0) == weight.sym_size(0);
+    if (!node->plain_bias_) {
+      node->flat_bias_ =
+          check_linear(input, weight, bias) == BiasForm::kRows;
+      node->bias_shape_ = bias.sym_sizes().vec();
+    }
+  }
+  return node;
 }
 
 } // namespace
@@ -178,7 +215,7 @@ LinearGradients call_linear_backward(
     const OptionalTensor& input,
     const Tensor& grad_output,
     const OptionalTensor& weight,
-    std::array<bool, 3> output_mask) {
+    Mask output_mask) {
   return linear_backward_op().call(input, grad_output, weight, output_mask);
 }
 
@@ -199,59 +236,50 @@ void set_whole_capture(bool on) {
 //      whose result is no view. Autograd then records the composite's own
 //      operators, so nothing is recorded here. Whole capture turns both off; a
 //      subclass with a rule for linear (DTensor, whole_types.h) is always handed
-//      the operator, with our node above it.
+//      the operator, with our node above it. A sparse weight stays whole for a
+//      mode: aten has no composite with a derivative for its layouts.
 //   2. functorch: the level below unwraps the tensors and calls linear again.
 //      The node of this level is ours, as in any generated kernel.
 //   3. nothing: the products are computed at once.
+// In inference mode autograd is not asked, and a mode would be handed the
+// operator: linear_from_python gives it aten::linear, which is what F.linear does.
 Tensor linear_autograd(
     c10::DispatchKeySet keys,
     const Tensor& input,
     const Tensor& weight,
     const OptionalTensor& bias) {
-  if (!is_ordinary(input, weight)) {
+  if (!is_ours(input, weight)) {
     return at::linear(input, weight, bias);
   }
-  const Tensor no_bias;
-  const Tensor& b = bias.has_value() ? *bias : no_bias;
+  const Tensor& b = value_or_none(bias);
   const Below below = what_is_below(keys);
   if (below == Below::kPython && !stays_whole({&input, &weight, &b})) {
-    return any_subclass(input, weight, bias)
-        ? at::linear(input, weight, bias)
-        : linear_product(input, weight, bias);
+    if (any_subclass({&input, &weight, &b})) {
+      return at::linear(input, weight, bias);
+    }
+    if (weight.layout() == c10::kStrided) {
+      return linear_product(input, weight, bias);
+    }
   }
   const bool history = c10::GradMode::is_enabled() &&
       (wants_history(input) || wants_history(weight) || wants_history(b));
-
   NodeOf<LinearBackward> node;
   if (history) {
-    node = make_node<LinearBackward>();
-    node->set_next_edges(torch::autograd::collect_next_edges(input, weight, b));
-    if (node->should_compute_output(1)) {
-      node->input_ = SavedVariable(input, /*is_output=*/false);
-    }
-    if (node->should_compute_output(0)) {
-      node->weight_ = SavedVariable(weight, /*is_output=*/false);
-    }
-    if (node->should_compute_output(2)) {
-      node->bias_shape_.append(b.sym_sizes().begin(), b.sym_sizes().end());
-    }
+    node = make_history(input, weight, b);
   }
   Tensor result;
   {
     at::AutoDispatchBelowADInplaceOrView guard;
     result = below == Below::kBackend
-        ? linear_product(input, weight, bias)
+        ? linear_kernel(input, weight, bias)
         : linear_op().redispatch(
               keys & c10::after_autograd_keyset, input, weight, bias);
   }
   if (history) {
     torch::autograd::set_history(result, node);
   }
-  if (has_tangent(input) || has_tangent(weight) || has_tangent(b)) {
-    result._set_fw_grad(
-        linear_tangent(input, weight, b, result),
-        /*level=*/0,
-        /*is_inplace_op=*/false);
+  if (carries_tangent(input) || carries_tangent(weight) || carries_tangent(b)) {
+    set_tangent(result, linear_tangent(input, weight, b, result));
   }
   return result;
 }
@@ -261,29 +289,70 @@ LinearGradients linear_backward_autograd(
     const OptionalTensor& input,
     const Tensor& grad_output,
     const OptionalTensor& weight,
-    std::array<bool, 3> output_mask) {
-  const Tensor none;
-  const Tensor& x = input.has_value() ? *input : none;
-  const Tensor& w = weight.has_value() ? *weight : none;
+    Mask output_mask) {
+  const Tensor& x = value_or_none(input);
+  const Tensor& w = value_or_none(weight);
   const Below below = what_is_below(keys);
+  const bool sparse = w.defined() && w.layout() != c10::kStrided;
+  if (below == Below::kPython && !sparse &&
+      !stays_whole({&x, &grad_output, &w})) {
+    return linear_backward_product(input, grad_output, weight, output_mask);
+  }
   const bool history = c10::GradMode::is_enabled() &&
       (wants_history(x) || wants_history(grad_output) || wants_history(w));
-  const bool tangent =
-      has_tangent(x) || has_tangent(grad_output) || has_tangent(w);
-  if (history || tangent ||
-      (below == Below::kPython && !stays_whole({&x, &grad_output, &w}))) {
-    // The products are differentiable as they stand.
-    return linear_backward_products(input, grad_output, weight, output_mask);
+  NodeOf<LinearBackwardBackward> node;
+  if (history) {
+    node = make_node<LinearBackwardBackward>();
+    node->set_next_edges(
+        torch::autograd::collect_next_edges(x, grad_output, w));
+    const auto save = [](const Tensor& tensor) {
+      return SavedVariable(tensor, /*is_output=*/false);
+    };
+    if (node->should_compute_output(0) || node->should_compute_output(2)) {
+      node->grad_output_ = save(grad_output);
+    }
+    if (node->should_compute_output(1)) {
+      node->input_ = save(x);
+      node->weight_ = save(w);
+      node->grad_output_ = save(grad_output);
+    }
   }
-  at::AutoDispatchBelowADInplaceOrView guard;
-  return below == Below::kBackend
-      ? linear_backward_products(input, grad_output, weight, output_mask)
-      : linear_backward_op().redispatch(
-            keys & c10::after_autograd_keyset,
-            input,
-            grad_output,
-            weight,
-            output_mask);
+  LinearGradients result;
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    result = below == Below::kBackend
+        ? linear_backward_kernel(input, grad_output, weight, output_mask)
+        : linear_backward_op().redispatch(
+              keys & c10::after_autograd_keyset,
+              input,
+              grad_output,
+              weight,
+              output_mask);
+  }
+  auto& [dx, dw, db] = result;
+  if (history) {
+    torch::autograd::set_history(variable_list{dx, dw, db}, node);
+  }
+  if (carries_tangent(x) || carries_tangent(grad_output) || carries_tangent(w)) {
+    const auto [tx, tw, tb] =
+        linear_backward_tangent(x, grad_output, w, output_mask);
+    set_tangent(dx, tx);
+    set_tangent(dw, tw);
+    set_tangent(db, tb);
+  }
+  return result;
+}
+
+Tensor linear_from_python(
+    const Tensor& input,
+    const Tensor& weight,
+    const OptionalTensor& bias) {
+  if (c10::InferenceMode::is_enabled() && !whole_capture() &&
+      c10::impl::TorchDispatchModeTLS::any_modes_set() &&
+      weight.layout() == c10::kStrided) {
+    return at::linear(input, weight, bias);
+  }
+  return call_linear(input, weight, bias);
 }
 
 } // namespace noalias

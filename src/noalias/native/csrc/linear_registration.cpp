@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <utility>
 #include <vector>
 
 namespace noalias {
@@ -35,8 +36,8 @@ void add_kernels(
     LinearBackward linear_backward) {
   auto& library = libraries.emplace_back(
       torch::Library::IMPL, "noalias", key, __FILE__, __LINE__);
-  library.impl("linear", linear);
-  library.impl("linear_backward", linear_backward);
+  library.impl("linear", std::move(linear));
+  library.impl("linear_backward", std::move(linear_backward));
 }
 
 template <c10::DeviceType device>
@@ -81,13 +82,22 @@ void register_linear() {
     add_kernels(
         made,
         c10::DispatchKey::CompositeExplicitAutograd,
-        TORCH_FN(linear_product),
-        TORCH_FN(linear_backward_products));
+        TORCH_FN(linear_kernel),
+        TORCH_FN(linear_backward_kernel));
     add_kernels(
         made,
         c10::DispatchKey::Autograd,
         TORCH_FN(linear_autograd),
         TORCH_FN(linear_backward_autograd));
+    // The products take a lazily conjugated operand as it is.
+    for (const auto key :
+         {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}) {
+      add_kernels(
+          made,
+          key,
+          torch::CppFunction::makeFallthrough(),
+          torch::CppFunction::makeFallthrough());
+    }
     // The dtypes F.linear gets under autocast: lower precision everywhere.
     add_autocast<c10::kCPU>(made);
     add_autocast<c10::kCUDA>(made);

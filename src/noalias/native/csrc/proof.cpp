@@ -1,6 +1,10 @@
 #include "proof.h"
 
 #include "compat_python.h"
+#include "sibling_parts.h"
+
+#include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/functorch/TensorWrapper.h>
 
 namespace noalias {
 
@@ -12,6 +16,70 @@ using torch::autograd::CreationMeta;
 bool has_hooks(const AutogradMeta& meta) {
   return !meta.hooks_.empty() || meta.cpp_hooks_list_ != nullptr ||
       meta.post_acc_grad_hooks_ != nullptr || meta.retains_grad_;
+}
+
+// The tensor of the level below a functorch wrapper, or nullptr.
+const Tensor* below_wrapper(const Tensor& tensor) {
+  if (const auto* wrapper = at::functorch::maybeGetTensorWrapper(tensor)) {
+    return wrapper->is_alive() ? &wrapper->value() : nullptr;
+  }
+  if (const auto* batched = at::functorch::maybeGetBatchedImpl(tensor)) {
+    return &batched->value();
+  }
+  return nullptr;
+}
+
+int64_t owners_in_metadata_of(const Tensor& view, const Tensor& base) {
+  const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
+  const bool is_view_of_it = meta != nullptr && meta->has_bw_view() &&
+      meta->get_backward_view().base_.is_same(base);
+  return is_view_of_it ? owners_in_metadata(*meta) : 0;
+}
+
+Verdict look_for_observers(
+    const Tensor& base,
+    const Tensor& view,
+    int64_t expected_owners,
+    int64_t discounted_storage_owners) {
+  const auto* base_meta = torch::autograd::impl::get_autograd_meta(base);
+  if (base_meta != nullptr && has_hooks(*base_meta)) {
+    return Verdict::kHook;
+  }
+  const Owners of_base = owners_of(base);
+  if (of_base.python != PythonHold::kNone) {
+    return of_base.python == PythonHold::kName ? Verdict::kPythonName
+                                               : Verdict::kWeakReference;
+  }
+  if (of_base.count != expected_owners) {
+    return Verdict::kOtherOwner;
+  }
+  if (base.weak_use_count() > 1 &&
+      static_cast<int64_t>(base.weak_use_count()) > 1 + watched_parts(base)) {
+    return Verdict::kWeakReference;
+  }
+  if (base.is_leaf() && base.requires_grad()) {
+    return Verdict::kLeaf;
+  }
+  const Tensor* base_below = below_wrapper(base);
+  const Tensor* view_below = below_wrapper(view);
+  if (base_below != nullptr && view_below != nullptr) {
+    return look_for_observers(
+        *base_below,
+        *view_below,
+        1 + owners_in_metadata_of(*view_below, *base_below),
+        discounted_storage_owners);
+  }
+  if (base_below != nullptr || view_below != nullptr || !view.has_storage() ||
+      !base.has_storage()) {
+    return Verdict::kNoStorage;
+  }
+  const Owners of_storage = owners_of(base.storage());
+  if (of_storage.python != PythonHold::kNone) {
+    return Verdict::kPythonStorage;
+  }
+  return of_storage.count == 2 + discounted_storage_owners
+      ? Verdict::kHidden
+      : Verdict::kSharedStorage;
 }
 
 } // namespace
@@ -69,47 +137,29 @@ const char* name_of(Verdict verdict) {
 //      somebody will read.
 // The counts cannot rise behind our back: whoever is not an owner now has no way
 // to become one, except through the view itself, which the caller is writing to.
-Verdict prove_hidden(const Tensor& view, const DifferentiableViewMeta& meta) {
+//
+// Under functorch base and view are wrappers around the tensors of the level
+// below. The wrapper of the base is then the one more owner that the base below
+// has, and (1) to (4) must hold on every level down to the memory.
+Verdict prove_hidden(
+    const Tensor& view,
+    const DifferentiableViewMeta& meta,
+    Discount discount) {
   const Tensor& base = meta.get_backward_view().base_;
-  // Cheapest first: a visible base nearly always has a second owner.
-  const int64_t in_metadata = owners_in_metadata(meta);
-  const auto in_use = static_cast<int64_t>(base.use_count());
-  if (in_use > in_metadata + 1) {
+  const int64_t expected = owners_in_metadata(meta) + discount.base;
+  // Cheapest first: a visible base nearly always has a further owner. The Python
+  // object may be one.
+  if (static_cast<int64_t>(base.use_count()) > expected + 1) {
     return Verdict::kOtherOwner;
-  }
-  if (!view.has_storage() || !base.has_storage()) {
-    return Verdict::kNoStorage;
   }
   if (meta.get_creation_meta() == CreationMeta::INFERENCE_MODE ||
       base.is_inference() || view.is_inference()) {
     return Verdict::kInference;
   }
-  const Owners of_base = owners_of(base);
-  if (of_base.python != PythonHold::kNone) {
-    return of_base.python == PythonHold::kName ? Verdict::kPythonName
-                                               : Verdict::kWeakReference;
-  }
-  if (of_base.count != in_metadata) {
-    return Verdict::kOtherOwner;
-  }
-  if (base.weak_use_count() > 1) {
-    return Verdict::kWeakReference;
-  }
-  const Owners of_storage = owners_of(base.storage());
-  if (of_storage.python != PythonHold::kNone) {
-    return Verdict::kPythonStorage;
-  }
-  if (of_storage.count != 2) {
-    return Verdict::kSharedStorage;
-  }
-  if (meta.requires_grad_ || (base.is_leaf() && base.requires_grad())) {
+  if (meta.requires_grad_) {
     return Verdict::kLeaf;
   }
-  const auto* base_meta = torch::autograd::impl::get_autograd_meta(base);
-  if (base_meta != nullptr && has_hooks(*base_meta)) {
-    return Verdict::kHook;
-  }
-  return Verdict::kHidden;
+  return look_for_observers(base, view, expected, discount.storage);
 }
 
 } // namespace noalias

@@ -34,7 +34,16 @@ const char* name_of(Verdict verdict);
 // view information may be one object or two.
 int64_t owners_in_metadata(const DifferentiableViewMeta& meta);
 
-// The view's own tensor counts as the second owner of the storage.
-Verdict prove_hidden(const Tensor& view, const DifferentiableViewMeta& meta);
+// Owners known to be no observers, beyond the view itself.
+struct Discount {
+  int64_t base = 0; // owners of the base
+  int64_t storage = 0; // owners of its memory
+};
+
+// See Note [When a base is hidden].
+Verdict prove_hidden(
+    const Tensor& view,
+    const DifferentiableViewMeta& meta,
+    Discount discount = {});
 
 } // namespace noalias

@@ -4,6 +4,7 @@
 #include "counters.h"
 #include "gradient_proof.h"
 #include "region.h"
+#include "small_slices.h"
 #include "zero_signs.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -108,7 +109,7 @@ bool add_to_sum(
     return false;
   }
   clear_negative_zeros(key, *sum);
-  view.region(*sum).of(*sum).add_(part);
+  add_part(view.region(*sum).of(*sum), part);
   count(counters().parts_added);
   return true;
 }

@@ -4,9 +4,11 @@
 #include "compat_engine.h"
 #include "counters.h"
 #include "gradient_proof.h"
+#include "small_slices.h"
 #include "zero_signs.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/real.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
@@ -44,12 +46,30 @@ int64_t reach(const at::TensorGeometry& geometry) {
 // makes of it. Stock copies all of the incoming gradient to write one slice. When
 // nobody else holds it, writing the slice is enough: T updates in O(T).
 //
-// The node is a CopySlices in all but that (same constructor, same place in the
-// graph, same sequence number), so everything else is stock's: create_graph,
-// compiled autograd, a gradient that somebody holds, release, errors.
+// The node is a CopySlices in all but that (same contents, same place in the graph,
+// same sequence number), so everything else is stock's: create_graph, compiled
+// autograd, a gradient that somebody holds, release, errors.
 class SliceUpdate final : public CopySlices {
  public:
-  using CopySlices::CopySlices;
+  // Takes everything from `stock`, which nobody may run afterwards.
+  explicit SliceUpdate(CopySlices& stock)
+      : CopySlices(
+            placeholder(),
+            std::move(stock.view),
+            std::move(stock.view_fn),
+            std::move(stock.fn)) {
+    base = std::move(stock.base);
+    input_metadata_.clear();
+    input_metadata_.emplace_back(std::move(stock.mutable_input_metadata(0)));
+    next_edges_ = std::move(stock.next_edges());
+    update_topological_nr(next_edges_[0]);
+    // The engine's order, and so the order of every sum, stays stock's.
+    sequence_nr_ = stock.sequence_nr();
+    pre_hooks_ = std::move(stock.pre_hooks());
+    post_hooks_ = std::move(stock.post_hooks());
+    tensor_pre_hooks_ = std::move(stock.tensor_pre_hooks());
+    retains_grad_hooks_ = std::move(stock.retains_grad_hooks());
+  }
 
   std::string name() const override {
     return "SliceUpdate";
@@ -69,6 +89,12 @@ class SliceUpdate final : public CopySlices {
   }
 
  private:
+  // The constructor wants a base to read what is then taken from `stock`.
+  static const Tensor& placeholder() {
+    static const auto* instance = new Tensor(at::empty({}));
+    return *instance;
+  }
+
   bool may_update(const Tensor& gradient) const {
     return gradient.defined() && !c10::GradMode::is_enabled() &&
         is_plain(gradient) && gradient.sizes() == base.sizes() &&
@@ -101,7 +127,7 @@ class SliceUpdate final : public CopySlices {
       const at::AutoDispatchBelowADInplaceOrView below;
       slice = region().of(gradient);
       // The slice is overwritten below, and fn may keep what it is given.
-      incoming = slice.clone(at::MemoryFormat::Contiguous);
+      incoming = contiguous_copy(slice);
     }
     variable_list results(num_outputs());
     if (typeid(*fn) == typeid(CopyBackwards)) {
@@ -121,7 +147,7 @@ class SliceUpdate final : public CopySlices {
     if (task_should_compute_output(0)) {
       {
         const at::AutoDispatchBelowADInplaceOrView below;
-        slice.zero_();
+        fill_with_zeros(slice);
       }
       pass_on(gradient, std::nullopt);
       results[0] = std::move(gradient);
@@ -188,13 +214,6 @@ bool is_held_by_base_and_view(const NodePtr& node) {
   return node.use_count() == 2;
 }
 
-void move_hooks(Node& from, Node& to) {
-  to.pre_hooks() = std::move(from.pre_hooks());
-  to.post_hooks() = std::move(from.post_hooks());
-  to.tensor_pre_hooks() = std::move(from.tensor_pre_hooks());
-  to.retains_grad_hooks() = std::move(from.retains_grad_hooks());
-}
-
 } // namespace
 
 SliceUpdateWatch::SliceUpdateWatch(const Tensor& written)
@@ -228,19 +247,13 @@ void SliceUpdateWatch::finish() {
       !is_held_by_base_and_view(stock)) {
     return;
   }
-  // As stock's node was made: while the base still has its old history.
-  const NodePtr replaced = stock;
-  impl::set_gradient_edge(base, replaced->next_edge(0));
-  auto node = make_node<SliceUpdate>(
-      base, std::move(slices.view), nullptr, std::move(slices.fn));
-  // The engine's order, and so the order of every sum, stays stock's.
-  node->set_sequence_nr(replaced->sequence_nr());
-  move_hooks(*replaced, *node);
+  const NodePtr replaced = stock; // until the end of this function
+  const auto node = make_node<SliceUpdate>(slices);
   // Not by set_next_edge: the view's node may have a parent by now (a tangent that
   // was computed from the view). Its topological number stays right, since the
   // two nodes have the same.
   behind_view->next_edges()[0] = Edge(node, 0);
-  impl::set_gradient_edge(base, Edge(std::move(node), 0));
+  base_meta->grad_fn_ = node;
 }
 
 } // namespace noalias

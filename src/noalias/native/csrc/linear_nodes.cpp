@@ -1,0 +1,359 @@
+#include "linear_nodes.h"
+
+#include "linear_products.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/add.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
+
+#include <mutex>
+
+namespace noalias {
+
+namespace {
+
+using torch::dynamo::autograd::CompiledNodeArgs;
+using torch::dynamo::autograd::IValuePacker;
+using torch::dynamo::autograd::PackedArgs;
+using torch::dynamo::autograd::SwapSavedVariables;
+
+// What a node has saved, unpacked, and what is asked of it.
+struct FirstOrder {
+  Tensor input;
+  Tensor weight;
+  std::vector<bool> mask;
+  bool input_transposed;
+  bool weight_transposed;
+  bool on_pattern;
+  bool plain_bias;
+  bool flat_bias;
+  std::vector<c10::SymInt> bias_shape;
+};
+
+struct SecondOrder {
+  Tensor input;
+  Tensor grad_output;
+  Tensor weight;
+  std::vector<bool> mask;
+};
+
+std::vector<bool> asked_of(const Node& node) {
+  return {
+      node.task_should_compute_output(0),
+      node.task_should_compute_output(1),
+      node.task_should_compute_output(2)};
+}
+
+// PyTorch accumulates COO and CSR into .grad and fails on other sparse layouts
+// with a message about contiguity (torch/csrc/autograd/functions/
+// accumulate_grad.h, 2.9 to 2.15). torch.autograd.grad does not accumulate.
+void check_can_accumulate(const Edge& edge, const Tensor& weight) {
+  if (weight.layout() == c10::kSparse || weight.layout() == c10::kSparseCsr ||
+      dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get()) ==
+          nullptr) {
+    return;
+  }
+  // Empty: everything runs. Else: what is needed, and not only captured.
+  const auto* plan = torch::autograd::get_current_graph_task_exec_info();
+  const bool all = plan == nullptr || plan->empty();
+  const auto needed = [&] {
+    const auto found = plan->find(edge.function.get());
+    return found != plan->end() && found->second.needed_;
+  };
+  TORCH_CHECK(
+      !all && !needed(),
+      "noalias.linear: a gradient of layout ",
+      weight.layout(),
+      " cannot be accumulated into .grad, PyTorch has no sum for it; ask "
+      "torch.autograd.grad for it, or use "
+      "noalias.linear.sparse.sparse_weight_gradients('dense')");
+}
+
+variable_list gradients(const variable_list& grads, const FirstOrder& saved) {
+  variable_list result(3);
+  const Tensor& grad = grads[0];
+  if (!grad.defined()) {
+    return result;
+  }
+  Mask mask = {
+      saved.mask[0], saved.mask[1], saved.mask[2] && saved.plain_bias};
+  // linear_backward sees how its operands lie. Where it is not given the one
+  // that decides, and that one lay transposed, the product is taken here.
+  if (mask[0] && saved.input_transposed && !saved.input.defined()) {
+    result[0] = restore(
+        grad_input_rows(rows_of(grad), saved.weight, true),
+        grad,
+        saved.weight.sym_size(1));
+    mask[0] = false;
+  }
+  if (mask[1] && saved.on_pattern) {
+    result[1] = pattern_gradient(grad, saved.input, saved.weight);
+    mask[1] = false;
+  } else if (mask[1] && saved.weight_transposed && !saved.weight.defined()) {
+    result[1] = grad_weight_product(rows_of(grad), rows_of(saved.input), true);
+    mask[1] = false;
+  }
+  if (mask[0] || mask[1] || mask[2]) {
+    auto [input, weight, bias] = call_linear_backward(
+        given(saved.input), grad, given(saved.weight), mask);
+    result[0] = mask[0] ? std::move(input) : std::move(result[0]);
+    result[1] = mask[1] ? std::move(weight) : std::move(result[1]);
+    result[2] = std::move(bias);
+  }
+  if (saved.mask[2] && !saved.plain_bias) {
+    result[2] = at::sum_to(
+        saved.flat_bias ? rows_of(grad) : grad, saved.bias_shape);
+  }
+  return result;
+}
+
+// The derivative of linear_backward is made of linear and of itself: with v_x,
+// v_W and v_b for the gradients that arrive at its three outputs,
+//   of x:  g conj(v_W)             = linear_backward(.., g, v_W)[0]
+//   of W:  g^T conj(v_x)           = linear_backward(v_x, g, ..)[1]
+//   of g:  v_x W^T + v_b + x v_W^T = linear(v_x, W, v_b) + linear(x, v_W)
+variable_list gradients(const variable_list& grads, const SecondOrder& saved) {
+  const Tensor& v_input = grads[0];
+  const Tensor& v_weight = grads[1];
+  const Tensor& v_bias = grads[2];
+  variable_list result(3);
+  const bool to_input = saved.mask[0] && v_weight.defined();
+  const bool to_weight = saved.mask[2] && v_input.defined();
+  if (to_input || to_weight) {
+    auto [input, weight, none] = call_linear_backward(
+        given(v_input),
+        saved.grad_output,
+        given(v_weight),
+        {to_input, to_weight, false});
+    result[0] = std::move(input);
+    result[2] = std::move(weight);
+  }
+  if (saved.mask[1]) {
+    Tensor sum;
+    auto add = [&sum](const Tensor& term) {
+      sum = sum.defined() ? at::add(sum, term) : term;
+    };
+    if (v_input.defined()) {
+      add(call_linear(v_input, saved.weight, given(v_bias)));
+    } else if (v_bias.defined()) {
+      add(v_bias.expand_symint(saved.grad_output.sym_sizes()));
+    }
+    if (v_weight.defined()) {
+      add(call_linear(saved.input, v_weight, std::nullopt));
+    }
+    result[1] = sum;
+  }
+  return result;
+}
+
+PackedArgs pack(const FirstOrder& saved) {
+  PackedArgs args;
+  args.pack(saved.input);
+  args.pack(saved.weight);
+  args.pack(saved.mask);
+  args.pack(saved.input_transposed);
+  args.pack(saved.weight_transposed);
+  args.pack(saved.on_pattern);
+  args.pack(saved.plain_bias);
+  args.pack(saved.flat_bias);
+  args.pack(saved.bias_shape);
+  return args;
+}
+
+FirstOrder unpack_first(PackedArgs args) {
+  FirstOrder saved;
+  saved.input = args.unpack<Tensor>();
+  saved.weight = args.unpack<Tensor>();
+  saved.mask = args.unpack<std::vector<bool>>();
+  saved.input_transposed = args.unpack<bool>();
+  saved.weight_transposed = args.unpack<bool>();
+  saved.on_pattern = args.unpack<bool>();
+  saved.plain_bias = args.unpack<bool>();
+  saved.flat_bias = args.unpack<bool>();
+  saved.bias_shape = args.unpack<std::vector<c10::SymInt>>();
+  return saved;
+}
+
+PackedArgs pack(const SecondOrder& saved) {
+  PackedArgs args;
+  args.pack(saved.input);
+  args.pack(saved.grad_output);
+  args.pack(saved.weight);
+  args.pack(saved.mask);
+  return args;
+}
+
+SecondOrder unpack_second(PackedArgs args) {
+  SecondOrder saved;
+  saved.input = args.unpack<Tensor>();
+  saved.grad_output = args.unpack<Tensor>();
+  saved.weight = args.unpack<Tensor>();
+  saved.mask = args.unpack<std::vector<bool>>();
+  return saved;
+}
+
+// Note [Compiled autograd]
+//
+// Compiled autograd asks each node for what it has saved, exchanges that for
+// proxies, and records a call of a function of the gradients and the packed
+// arguments. A node that does not answer makes it fail for the whole graph
+// (torch/csrc/dynamo/compiled_autograd.h, the same in 2.9 to 2.15).
+variable_list record_call(
+    const Node& node,
+    const variable_list& grads,
+    SwapSavedVariables& saved,
+    const PackedArgs& args,
+    variable_list (*function)(
+        const variable_list&,
+        const std::vector<c10::IValue>&)) {
+  std::vector<at::TypePtr> schema;
+  for (const auto& value : args.vec()) {
+    schema.push_back(
+        value.isTensor() ? at::TypePtr(at::TensorType::get()) : value.type());
+  }
+  const auto& compiler = torch::dynamo::autograd::getPyCompilerInterface();
+  const auto name = compiler->bind_function(
+      saved.get_py_compiler(),
+      node.name(),
+      function,
+      std::move(schema),
+      /*is_custom_function=*/false,
+      /*is_traceable=*/true);
+  return compiler->call_function(
+      saved.get_py_compiler(),
+      "apply_functional",
+      name,
+      grads,
+      args.vec(),
+      IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::
+          pack(torch::dynamo::autograd::get_input_metadata(node.next_edges())));
+}
+
+} // namespace
+
+std::string LinearBackward::name() const {
+  return "LinearBackward0";
+}
+
+void LinearBackward::release_variables() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  input_.reset_data();
+  weight_.reset_data();
+}
+
+variable_list LinearBackward::apply(variable_list&& grads) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (on_pattern_ && task_should_compute_output(1)) {
+    check_can_accumulate(next_edge(1), weight_.unpack());
+  }
+  return gradients(
+      grads,
+      FirstOrder{
+          input_.unpack(),
+          weight_.unpack(),
+          asked_of(*this),
+          input_transposed_,
+          weight_transposed_,
+          on_pattern_,
+          plain_bias_,
+          flat_bias_,
+          bias_shape_});
+}
+
+void LinearBackward::compiled_args(CompiledNodeArgs& args) const {
+  args.collect(input_, /*is_output=*/false);
+  args.collect(weight_, /*is_output=*/false);
+  args.collect(input_transposed_);
+  args.collect(weight_transposed_);
+  args.collect(on_pattern_);
+  args.collect(plain_bias_);
+  args.collect(flat_bias_);
+  args.collect(bias_shape_);
+}
+
+variable_list LinearBackward::apply_with_saved(
+    const variable_list& grads,
+    SwapSavedVariables& saved) {
+  saved.before(input_);
+  saved.before(weight_);
+  saved.before(bias_shape_);
+  const FirstOrder unpacked{
+      input_.unpack(),
+      weight_.unpack(),
+      asked_of(*this),
+      input_transposed_,
+      weight_transposed_,
+      on_pattern_,
+      plain_bias_,
+      flat_bias_,
+      bias_shape_};
+  auto result = record_call(
+      *this,
+      grads,
+      saved,
+      pack(unpacked),
+      [](const variable_list& inputs, const std::vector<c10::IValue>& args) {
+        return gradients(inputs, unpack_first(PackedArgs(args)));
+      });
+  saved.after(input_);
+  saved.after(weight_);
+  saved.after(bias_shape_);
+  return result;
+}
+
+std::string LinearBackwardBackward::name() const {
+  return "LinearBackwardBackward0";
+}
+
+void LinearBackwardBackward::release_variables() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  input_.reset_data();
+  grad_output_.reset_data();
+  weight_.reset_data();
+}
+
+variable_list LinearBackwardBackward::apply(variable_list&& grads) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return gradients(
+      grads,
+      SecondOrder{
+          input_.unpack(),
+          grad_output_.unpack(),
+          weight_.unpack(),
+          asked_of(*this)});
+}
+
+void LinearBackwardBackward::compiled_args(CompiledNodeArgs& args) const {
+  args.collect(input_, /*is_output=*/false);
+  args.collect(grad_output_, /*is_output=*/false);
+  args.collect(weight_, /*is_output=*/false);
+}
+
+variable_list LinearBackwardBackward::apply_with_saved(
+    const variable_list& grads,
+    SwapSavedVariables& saved) {
+  saved.before(input_);
+  saved.before(grad_output_);
+  saved.before(weight_);
+  const SecondOrder unpacked{
+      input_.unpack(),
+      grad_output_.unpack(),
+      weight_.unpack(),
+      asked_of(*this)};
+  auto result = record_call(
+      *this,
+      grads,
+      saved,
+      pack(unpacked),
+      [](const variable_list& inputs, const std::vector<c10::IValue>& args) {
+        return gradients(inputs, unpack_second(PackedArgs(args)));
+      });
+  saved.after(input_);
+  saved.after(grad_output_);
+  saved.after(weight_);
+  return result;
+}
+
+} // namespace noalias

@@ -1,0 +1,18 @@
+// Copy, clear and add slices of a gradient. For the small ones on the CPU that a
+// loop over time is made of, the dispatcher and the setup of an iterator cost more
+// than the work; these are done here, all others by ATen.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace noalias {
+
+// A contiguous copy. All of these are called below autograd.
+at::Tensor contiguous_copy(const at::Tensor& slice);
+
+void fill_with_zeros(const at::Tensor& slice);
+
+// `slice += part`, element by element as add_ does it.
+void add_part(const at::Tensor& slice, const at::Tensor& part);
+
+} // namespace noalias

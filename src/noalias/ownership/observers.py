@@ -1,0 +1,105 @@
+"""Search the interpreter for whoever holds a tensor: names, containers, nodes of graphs."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from types import FrameType, ModuleType
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node
+
+from noalias import graph
+
+
+def live_tensors() -> list[Tensor]:
+    """Every tensor that Python has an object for, in no order."""
+    return [value for value in gc.get_objects() if isinstance(value, Tensor)]
+
+
+def names_of(value: object, ignore: Sequence[object] = ()) -> Iterator[str]:
+    """Names under which ``value`` is held: variables, attributes, entries of containers.
+
+    ``ignore`` are containers of the caller's own, which do not count.
+    """
+    for frame in _frames():
+        for name, held in frame.f_locals.items():
+            if held is value and not _is_ours(frame):
+                yield f"the variable {name!r} in {frame.f_code.co_name}, line {frame.f_lineno}"
+    known = {id(item) for item in ignore}
+    for holder in gc.get_referrers(value):
+        if id(holder) in known or isinstance(holder, FrameType):
+            continue
+        if isinstance(holder, dict):
+            yield from _in_dict(holder, value)
+        elif isinstance(holder, (list, tuple, set)) and not _is_gc_list(holder):
+            yield f"a {type(holder).__name__} of {len(holder)}"
+        elif type(holder).__name__ == "cell":
+            yield "a closure"
+
+
+def nodes_that_saved(tensor: Tensor, tensors: Sequence[Tensor]) -> Iterator[tuple[str, str]]:
+    """(node, attribute) of every saved tensor over the memory of ``tensor``.
+
+    Searches the graphs behind ``tensor`` and behind every one of ``tensors``. A saved tensor that
+    has been freed, or overwritten since, cannot be read and is passed over.
+    """
+    memory = tensor.untyped_storage()._cdata
+    for node in graph.nodes(tensor, *tensors):
+        for attribute in _saved_attributes(node):
+            saved = _read(node, attribute)
+            if saved is not None and saved.untyped_storage()._cdata == memory:
+                yield node.name(), attribute
+
+
+def describe(tensor: Tensor) -> str:
+    """One line about a tensor, with a name for it if there is one."""
+    shape = "x".join(str(size) for size in tensor.shape) or "scalar"
+    name = next(names_of(tensor), None)
+    return f"{shape} {str(tensor.dtype).removeprefix('torch.')}{f' ({name})' if name else ''}"
+
+
+def _saved_attributes(node: Node) -> list[str]:
+    return [name for name in dir(node) if name.startswith("_saved_")]
+
+
+def _read(node: Node, attribute: str) -> Tensor | None:
+    try:
+        value = getattr(node, attribute)
+    except RuntimeError:
+        # Freed by a backward, or overwritten in place: nothing to compare.
+        return None
+    return value if isinstance(value, Tensor) and value.layout is torch.strided else None
+
+
+def _in_dict(holder: dict[object, object], value: object) -> Iterator[str]:
+    owner = next(
+        (
+            thing
+            for thing in gc.get_referrers(holder)
+            if getattr(thing, "__dict__", None) is holder
+        ),
+        None,
+    )
+    for key, held in list(holder.items()):
+        if held is value:
+            if isinstance(owner, ModuleType):
+                yield f"the variable {key!r} of module {owner.__name__}"
+            elif owner is not None:
+                yield f"the attribute {key!r} of a {type(owner).__name__}"
+            else:
+                yield f"a dict, under {key!r}"
+
+
+def _frames() -> Iterator[FrameType]:
+    for frame in sys._current_frames().values():
+        current: FrameType | None = frame
+        while current is not None:
+            yield current
+            current = current.f_back
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("noalias.")
