@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -181,14 +182,16 @@ def report() -> dict[str, Any]:
             "stock": F.linear,
             "noalias": noalias.linear,
         }
-        scenarios = {
-            name: [
-                {"layer": asdict(layer)}
-                | {which: asdict(bill(call, layer, batch)) for which, call in functions.items()}
-                for layer in layers
-            ]
-            for name, (layers, batch) in SCENARIOS.items()
-        }
+        scenarios: dict[str, list[dict[str, Any]]] = {}
+        for name, (layers, batch) in SCENARIOS.items():
+            for layer in layers:
+                row: dict[str, Any] = {"layer": asdict(layer)}
+                for which, call in functions.items():
+                    started = time.perf_counter()
+                    row[which] = asdict(bill(call, layer, batch))
+                    seconds = time.perf_counter() - started
+                    print(f"{name}: {layer.name}: {which}: {seconds:.1f} s", file=sys.stderr)
+                scenarios.setdefault(name, []).append(row)
     finally:
         dist.destroy_process_group()
     return {

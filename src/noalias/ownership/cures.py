@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from noalias import native
+from noalias.ownership import fsdp
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def enable(*cures: str) -> None:
         load_kernels()
     for cure in wanted:
         core.enable_cure(cure)
+    fsdp.watch()
 
 
 def disable(*cures: str) -> None:

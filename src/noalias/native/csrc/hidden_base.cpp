@@ -92,4 +92,14 @@ void drop_view(const Tensor& view) {
   view.unsafeGetTensorImpl()->set_autograd_meta(std::move(after));
 }
 
+bool release_hidden_base(const Tensor& tensor) {
+  const auto* meta = impl::get_view_autograd_meta(tensor);
+  if (meta == nullptr || !meta->has_bw_view() ||
+      verdict_on(tensor, *meta) != Verdict::kHidden) {
+    return false;
+  }
+  drop_view(tensor);
+  return true;
+}
+
 } // namespace noalias

@@ -13,4 +13,8 @@ Verdict verdict_on(const Tensor& view, const DifferentiableViewMeta& meta);
 // Requires verdict_on(view) == kHidden.
 void drop_view(const Tensor& view);
 
+// drop_view where the proof holds; says whether it did. For those who look at
+// `_base` before anybody writes in place, as FSDP does.
+bool release_hidden_base(const Tensor& tensor);
+
 } // namespace noalias

@@ -30,6 +30,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -40,10 +41,6 @@ namespace owned {
 namespace {
 
 using c10::DispatchKeySet;
-
-// Below this many bytes the allocator has a block at hand, and the proof costs
-// what it saves.
-constexpr size_t kSmall = 1024;
 
 // How the result of an operator is written into the memory of its gradient, and
 // whether the operator would have allocated a tensor like the gradient. Kernels
@@ -112,39 +109,79 @@ struct MaskedFill {
   }
 };
 
+bool has_only_pytorchs_kernel(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
+      !op.hasKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
+}
+
 // Note [Calling PyTorch's kernel without boxing]
 //
 // Arithmetic runs in every forward pass, so the way past our kernel must cost
 // nothing. PyTorch's own sits on the alias key Autograd and so in the table entry
 // of every autograd key, of which only AutogradCPU is ours. It is called through
-// the entry of AutogradOther, and masks that key out like any other.
-DispatchKeySet past_our_kernel(DispatchKeySet keys) {
-  return keys.remove(c10::DispatchKey::AutogradFunctionality)
-      .add(c10::DispatchKey::AutogradOther);
-}
+// the entry of AutogradOther, and masks that key out like any other. An operator
+// with a composite kernel besides has that one in the entry, with other bits.
+template <typename Op>
+struct Unboxed {
+  static bool prepare(const c10::OperatorHandle& op) {
+    return !op.hasKernelForDispatchKey(c10::DispatchKey::AutogradOther) &&
+        !op.hasKernelForDispatchKey(
+            c10::DispatchKey::CompositeImplicitAutograd);
+  }
 
-bool has_only_pytorchs_kernel(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::AutogradCPU) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::AutogradOther);
-}
+  template <typename... Args>
+  static Tensor call(DispatchKeySet keys, Args&&... args) {
+    return Op::redispatch(
+        keys.remove(c10::DispatchKey::AutogradFunctionality)
+            .add(c10::DispatchKey::AutogradOther),
+        std::forward<Args>(args)...);
+  }
+};
+
+// For these: the kernel as it was found, looked up once and kept until the process
+// ends.
+template <typename Op>
+struct Boxed {
+  static bool prepare(const c10::OperatorHandle& op) {
+    if (!kernel().has_value()) {
+      kernel().emplace(
+          op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU));
+    }
+    return true;
+  }
+
+  template <typename... Args>
+  static Tensor call(DispatchKeySet keys, Args&&... args) {
+    torch::jit::Stack stack;
+    torch::jit::push(stack, std::forward<Args>(args)...);
+    kernel()->callBoxed(kernel()->opHandle(), keys, &stack);
+    return torch::jit::pop(stack).toTensor();
+  }
+
+ private:
+  static std::optional<c10::SafeKernelFunction>& kernel() {
+    static std::optional<c10::SafeKernelFunction> found;
+    return found;
+  }
+};
 
 template <typename T>
 constexpr bool is_tensor = std::is_same_v<std::decay_t<T>, Tensor>;
 
-// Stands in front of the operator `Op`, which formulas call with their gradient
-// first. `Write` knows the result, `Formula` which call is the last to read it.
-template <typename Op, typename Write, typename Formula, typename Schema>
+// Stands in front of an operator that formulas call with their gradient first.
+// `Stock` is PyTorch's kernel, `Write` knows the result, `Formula` which call is the
+// last to read the gradient.
+template <typename Stock, typename Write, typename Formula, typename Schema>
 struct InFront;
 
-template <typename Op, typename Write, typename Formula, typename... Rest>
-struct InFront<Op, Write, Formula, Tensor(const Tensor&, Rest...)> {
+template <typename Stock, typename Write, typename Formula, typename... Rest>
+struct InFront<Stock, Write, Formula, Tensor(const Tensor&, Rest...)> {
   static Tensor kernel(
       DispatchKeySet keys,
       const Tensor& gradient,
       Rest... rest) {
     if (c10::GradMode::is_enabled() || !may_overwrite(keys, gradient, rest...)) {
-      return Op::redispatch(past_our_kernel(keys), gradient, rest...);
+      return Stock::call(keys, gradient, rest...);
     }
     Tensor result = in_memory_of(gradient);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -164,7 +201,7 @@ struct InFront<Op, Write, Formula, Tensor(const Tensor&, Rest...)> {
       const std::decay_t<Rest>&... rest) {
     const auto node = torch::autograd::get_current_node();
     return node && is_unobserved(keys) && is_ordinary_cpu(gradient) &&
-        gradient.use_count() <= 2 && gradient.nbytes() >= kSmall &&
+        gradient.use_count() == 1 && gradient.dim() > 0 && gradient.numel() > 0 &&
         Formula::last_use(*node, gradient) && is_sole_owner(gradient) &&
         !has_tangent(gradient) &&
         Write::result_is_like(gradient, tensors_among(rest...), rest...);
@@ -187,14 +224,18 @@ struct InFront<Op, Write, Formula, Tensor(const Tensor&, Rest...)> {
 // so a thread that is inside one is not disturbed.
 class OwnedGradients final : public Cure {
  public:
-  template <typename Op, typename Write, typename Formula>
+  template <
+      typename Op,
+      typename Write,
+      typename Formula,
+      typename Stock = Unboxed<Op>>
   void add() {
+    using Kernel = InFront<Stock, Write, Formula, typename Op::schema>;
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
         Op::name, Op::overload_name);
-    if (has_only_pytorchs_kernel(op)) {
+    if (has_only_pytorchs_kernel(op) && Stock::prepare(op)) {
       library_.impl(
-          c10::toString(op.operator_name()).c_str(),
-          TORCH_FN((InFront<Op, Write, Formula, typename Op::schema>::kernel)));
+          c10::toString(op.operator_name()).c_str(), TORCH_FN(Kernel::kernel));
     }
   }
 
@@ -243,10 +284,11 @@ std::unique_ptr<Cure> install() {
       gelu_backward,
       gelu_backward_grad_input,
       GeluBackward0>();
-  cure->add_backward<
+  cure->add<
       silu_backward,
-      silu_backward_grad_input,
-      SiluBackward0>();
+      Elementwise<silu_backward_grad_input>,
+      CalledBy<SiluBackward0>,
+      Boxed<silu_backward>>();
   cure->add_backward<
       tanh_backward,
       tanh_backward_grad_input,

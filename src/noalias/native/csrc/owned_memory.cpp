@@ -62,7 +62,9 @@ bool has_tangent(const Tensor& tensor) {
 //   2. the tensor is the only owner of its memory. Reshaping nodes make views, and
 //      a view's metadata holds the gradient it was made from: then that one must
 //      be hidden (Note [When a base is hidden]).
-//   3. neither has a Python object that anybody but C++ holds, or could bring back.
+//   3. Python has never seen it. Whether anybody there still holds it could be asked
+//      (Note [Owners and Python objects]), but not without the interpreter lock,
+//      and a gradient that a hook looked at is rare enough.
 //   4. PyTorch's own allocator made the memory. What came from elsewhere (numpy,
 //      another process, a pinned buffer on its way to a device) may be read
 //      without being owned.
@@ -72,22 +74,18 @@ bool has_tangent(const Tensor& tensor) {
 // owner, so a gradient there stays as it is.
 bool is_sole_owner(const Tensor& gradient) {
   const c10::Storage& storage = gradient.storage();
-  if (storage.use_count() > 3 || gradient.weak_use_count() != 1 ||
+  if (gradient.use_count() != 1 || gradient.weak_use_count() != 1 ||
+      has_python_object(gradient) ||
       storage.allocator() != c10::GetCPUAllocator() ||
       storage.nbytes() != gradient.nbytes() || gradient.storage_offset() != 0 ||
       !gradient.is_non_overlapping_and_dense()) {
     return false;
   }
-  const Owners of_gradient = owners_of(gradient);
-  if (of_gradient.count != 1 || of_gradient.python != PythonHold::kNone) {
-    return false;
-  }
-  if (const auto* view = torch::autograd::impl::get_view_autograd_meta(gradient)) {
-    return view->has_bw_view() &&
-        prove_hidden(gradient, *view) == Verdict::kHidden;
-  }
-  const Owners of_storage = owners_of(storage);
-  return of_storage.count == 1 && of_storage.python == PythonHold::kNone;
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(gradient);
+  return view == nullptr
+      ? storage.use_count() == 1 && !has_python_object(storage)
+      : view->has_bw_view() &&
+          prove_hidden(gradient, *view) == Verdict::kHidden;
 }
 
 // Strides of dimensions of size one are free, and a new tensor has none of that

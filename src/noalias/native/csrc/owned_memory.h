@@ -20,7 +20,7 @@ bool has_tangent(const Tensor& tensor);
 
 // Whether `gradient`, a slot in the engine's list of inputs, is the only way to
 // the tensor and to its memory, and the memory PyTorch's own and no larger.
-// Requires is_ordinary_cpu. May take the interpreter lock.
+// Requires is_ordinary_cpu.
 bool is_sole_owner(const Tensor& gradient);
 
 bool is_canonically_contiguous(const Tensor& tensor);

@@ -1,6 +1,7 @@
 #include "python_ownership.h"
 
 #include "events.h"
+#include "hidden_base.h"
 #include "in_place.h"
 #include "view_facts.h"
 
@@ -49,6 +50,7 @@ void bind_ownership(py::module_& module) {
       .def_readonly("creation", &ViewFacts::creation)
       .def_readonly("base_requires_grad", &ViewFacts::base_requires_grad);
   module.def("facts_about", &facts_about);
+  module.def("release_hidden_base", &release_hidden_base);
   module.def("relation_to", [](const Tensor& tensor, const Tensor& other) {
     return name_of(relation_to(tensor, other));
   });
