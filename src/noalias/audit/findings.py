@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from noalias.audit import excerpt
 from noalias.audit.finding import Finding
-from noalias.audit.sightings import LOOP, Key, Sighting
+from noalias.audit.sightings import Key, Sighting
 
 if TYPE_CHECKING:
     from noalias.audit.recorder import Recorder
@@ -15,18 +15,12 @@ if TYPE_CHECKING:
 
 def findings(recorder: Recorder) -> tuple[Finding, ...]:
     """One for each line, module, operator and code, those that pay most first."""
-    steps = max(recorder.steps.steps, 1)
+    steps = max(recorder.recorded_steps, 1)
     made = [
         _finding(recorder, key, sighting, steps)
-        for key, sighting in recorder.seen.items()
-        if _is_told(key, sighting)
+        for key, sighting in recorder.told().items()
     ]
     return tuple(sorted(made, key=lambda f: (-f.bytes_moved, f.file, f.line, f.code)))
-
-
-def _is_told(key: Key, sighting: Sighting) -> bool:
-    # A slice filled here and there costs one clone each, and is no loop.
-    return key.code != "NA201" or sighting.largest >= LOOP
 
 
 def _finding(recorder: Recorder, key: Key, sighting: Sighting, steps: int) -> Finding:
@@ -113,6 +107,7 @@ def _cure(key: Key, sighting: Sighting, source: str) -> str:
 
 def _out_of_place(operator: str, source: str) -> str:
     """The change to the line, as concrete as its text allows."""
+    source = source.partition("  #")[0].rstrip()
     if "inplace=True" in source:
         return "take inplace=True away"
     for sign in ("+", "-", "*", "/", "@", "|", "&"):

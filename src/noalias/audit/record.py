@@ -64,7 +64,8 @@ def audit(
             fill(report, recorder)
             report.findings = codes.filter_findings(report.findings, select, ignore)
         if step is not None:
-            price.measure(report, step, rounds=rounds)
+            price.measure(report, recorder, step, rounds=rounds)
+            report.notes = tuple(dict.fromkeys((*report.notes, *recorder.faults)))
     finally:
         recorder.core.forget_places()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -24,7 +25,7 @@ from noalias.audit.whose import Whose
 from noalias.ownership import explain as ownership
 
 if TYPE_CHECKING:
-    from noalias.native.core import Call, RewrittenHistories, ViewHistory
+    from noalias.native.core import Call, RewrittenHistories, SliceReads, ViewHistory
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -65,6 +66,7 @@ class Recorder:
         self.forks = 0
         self.seconds = 0.0
         self.faults: dict[str, None] = {}
+        self.recorded_steps = 0
         self._done = done
         self._whose = Whose(also_users)
         self.modules = ModulePaths(self.core, self._returned if views else None)
@@ -106,17 +108,29 @@ class Recorder:
 
     def listen(self) -> None:
         """Hear of in-place calls, and keep the trail of lines."""
+        self.keep_trail()
         if not self._listening:
             self._listening = True
-            self.core.start_trail(self._whose)
             self.core.set_listener(self._event, views_only=True)
 
+    def keep_trail(self) -> None:
+        """Keep the trail of lines, without listening."""
+        self.core.start_trail(self._whose)
+
     def pause(self) -> None:
-        """Stop listening; steps and backward calls are still counted."""
+        """Stop listening and drop the trail; steps and backward calls are still counted."""
         if self._listening:
             self._listening = False
             self.core.set_listener(None)
-            self.core.stop_trail()
+        self.core.stop_trail()
+
+    def told(self) -> dict[Key, Sighting]:
+        """What is worth telling: slices that are filled here and there, in no loop, are not."""
+        return {
+            key: sighting
+            for key, sighting in self.seen.items()
+            if key.code != "NA201" or sighting.largest >= LOOP
+        }
 
     # Where things are.
 
@@ -308,6 +322,9 @@ class Recorder:
             sighting.copied += reads.count
             sighting.peak = max(sighting.peak, reads.base_bytes)
             sighting.bytes = max(sighting.bytes, reads.base_bytes)
+            # The first starts the sum; each further one adds its slice there.
+            sighting.saved_calls += reads.count - 1
+            sighting.saved_bytes += (reads.count - 1) * _slice_bytes(reads)
         for region in census.compiled:
             where = (region.call.place, region.call.module)
             before = self.opaque.get(where)
@@ -329,10 +346,15 @@ class Recorder:
         # the view's own history goes through the base (AsStrided).
         copied = group.count + (2 * group.view_bytes + group.restored_bytes) / base
         sighting.copied += copied
-        sighting.copy_calls += 3 * group.count + group.restored
-        sighting.copy_bytes += (
-            group.count * group.base_bytes + 2 * group.view_bytes + group.restored_bytes
-        )
+        if sighting.verdict == "hidden":
+            sighting.saved_calls += 3 * group.count + group.restored
+            sighting.saved_bytes += round(copied * base)
+        elif key.code == "NA201":
+            # The base's copy; and that of the slice, where nothing of its old value is needed.
+            overwritten = key.operator == "aten::copy_"
+            sighting.saved_calls += group.count * (2 if overwritten else 1)
+            sighting.saved_bytes += group.count * group.base_bytes
+            sighting.saved_bytes += group.view_bytes if overwritten else 0
         share = group.view_bytes / group.count / base
         sighting.peak = max(sighting.peak, base * (1 + share))
         if sighting.graph is None:
@@ -368,6 +390,8 @@ class Recorder:
 
     def _step_done(self, steps: int) -> None:
         self._end_step()
+        if self._listening:
+            self.recorded_steps += 1
         if self._done is not None and os.getpid() == self._process:
             self._done(steps)
 
@@ -408,6 +432,11 @@ def _after_fork_in_parent() -> None:
 os.register_at_fork(
     after_in_child=_after_fork_in_child, after_in_parent=_after_fork_in_parent
 )
+
+
+def _slice_bytes(reads: SliceReads) -> int:
+    whole = math.prod(reads.base_shape)
+    return reads.base_bytes * math.prod(reads.slice_shape) // whole if whole else 0
 
 
 def _tensors(value: object) -> Iterable[Tensor]:

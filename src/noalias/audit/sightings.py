@@ -31,7 +31,8 @@ class Sighting:
         copied: base-sized copies that backward made for it, in the whole recording, slices being
             counted by their share of the base.
         peak: bytes that one of its nodes holds beyond what its operator needs.
-        copy_calls, copy_bytes: ``aten::copy_`` calls that its nodes came to, and what they wrote.
+        saved_calls, saved_bytes: ``aten::copy_`` calls that the cures would take away, and the
+            bytes that these wrote, in the whole recording.
     """
 
     shape: tuple[int, ...]
@@ -49,8 +50,8 @@ class Sighting:
     largest: int = 0
     copied: float = 0.0
     peak: float = 0.0
-    copy_calls: int = 0
-    copy_bytes: int = 0
+    saved_calls: int = 0
+    saved_bytes: int = 0
     graph: GraphExcerpt | None = None
     on_base: Counter[int] = field(default_factory=Counter)
 

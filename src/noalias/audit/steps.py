@@ -59,8 +59,9 @@ class StepCounter:
         self.backward_calls += 1
         if self._has_optimizer is None:
             # The first step's backward comes before its optimizer has ever stepped.
+            # By type: isinstance() asks objects for their class, and some warn when asked.
             self._has_optimizer = any(
-                isinstance(thing, torch.optim.Optimizer) for thing in gc.get_objects()
+                issubclass(type(thing), torch.optim.Optimizer) for thing in gc.get_objects()
             )
         if not self._has_optimizer:
             self._end_step()

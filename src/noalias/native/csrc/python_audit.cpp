@@ -1,6 +1,7 @@
 #include "python_audit.h"
 
 #include "census.h"
+#include "copy_log.h"
 #include "places.h"
 #include "trail.h"
 #include "view_history.h"
@@ -101,6 +102,8 @@ void bind_audit(py::module_& module) {
   module.def("current_thread", &at::RecordFunction::currentThreadId);
   module.def("view_history", &view_history);
   module.def("take_census", &take_census);
+  module.def("start_copy_log", &start_copy_log);
+  module.def("stop_copy_log", &stop_copy_log);
   module.def("observed", &observed);
 }
 
