@@ -45,17 +45,27 @@ def test_entry_holds_the_library_its_checksum_and_its_log_and_no_build_files() -
     assert toolchain.require_compiler().version() in (entry.folder / "build.log").read_text()
 
 
-def test_source_edited_during_the_build_is_compiled_again(
+def test_source_edited_during_the_build_is_not_in_the_library_of_the_old_key(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edit = f"test -e {sources}/late.h || echo '// edited' > {sources}/late.h"
+    before = cache.key(toolchain.sources())
     (tmp_path / "go").touch()
+    edit = f"echo '#error edited' >> {sources}/stub.cpp"
     monkeypatch.setenv("CXX", str(slow_compiler(tmp_path, then=f'{edit}; exec g++ "$@"')))
 
     entry = build.ensure()
 
-    assert (sources / "late.h").exists()
-    assert entry.folder.parent.name == cache.key()
+    assert entry.folder.parent.name == before
+    assert cache.key(toolchain.sources()) != before
+
+
+def test_header_that_pytorch_does_not_install_is_found_in_absent(sources: Path) -> None:
+    (sources / "absent" / "library").mkdir(parents=True)
+    (sources / "absent" / "library" / "header.hpp").write_text("#pragma once\n")
+    with (sources / "stub.cpp").open("a") as file:
+        file.write("#include <library/header.hpp>\n")
+
+    assert build.ensure().library.is_file()
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777], ids=oct)
@@ -86,7 +96,7 @@ def test_failed_compile_names_the_error_and_the_log_and_leaves_nothing_else(
 
     log = caught.value.log
     assert log is not None
-    assert "stub.cpp:1" in log.read_text()
+    assert f"{sources}/stub.cpp:1:" in log.read_text()
     assert str(log) in str(caught.value)
     assert [path for path in cache_root.rglob("*") if path.is_dir() and path != log.parent] == []
 

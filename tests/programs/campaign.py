@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import multiprocessing
+import sys
 import time
 import warnings
 from collections import Counter
@@ -29,7 +30,7 @@ from .reproduction import write
 from .shrink import shrink
 from .statements import Block, Let, Program, Unpack, Write, walk
 
-CHUNK = 200
+CHUNK = 500
 _PATIENCE = 120.0
 
 
@@ -114,7 +115,10 @@ class Campaign:
     progress: Callable[[Statistics, int], None] = lambda statistics, index: None
 
     def run(self) -> tuple[Statistics, list[Mismatch]]:
-        # Before forking: checkpointing and forward mode would import them anew in every process.
+        # Before forking, or every process would do it anew: load the core, and what checkpointing
+        # and forward mode import.
+        with cure(self.cures)():
+            pass
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             importlib.import_module("torch._dynamo")
@@ -153,7 +157,9 @@ class Campaign:
         if phase == "cured":
             self._crash(index, statistics, mismatches)
         else:
-            statistics.verdicts[f"crash in {phase}"] += 1
+            # Stock PyTorch itself: in a reference run, or while a program was being written.
+            statistics.verdicts[f"stock crashes in {phase}"] += 1
+            print(f"\nstock crashes at program {index}, in {phase}", file=sys.stderr)
         # The chunk's own statistics died with it; run what came before the crash once more, then go
         # on after it.
         if index > first:

@@ -25,11 +25,12 @@ def execute(program: Program, reference: Reference | None = None) -> Entries:
     return record.entries
 
 
-def view_sites(program: Program, sites: frozenset[int]) -> set[int]:
-    """Which of the sites make a view on stock PyTorch, once none before them does."""
+def view_sites(program: Program, sites: tuple[int, ...]) -> set[int]:
+    """Which of the sites make a view on stock PyTorch, replaced alone or once all others are."""
     support.VIEW_SITES = found = set[int]()
     try:
-        execute(program, Reference(sites))
+        for replaced in {(site,) for site in sites} | {sites}:
+            execute(program, Reference(frozenset(replaced)))
     finally:
         support.VIEW_SITES = None
     return found

@@ -67,7 +67,7 @@ class _References:
         self._refused = _refused(program, stock, cured)
         self._leniency = Leniency(unaliased=True, engine_made=engine_made(program))
         candidates = replaceable(program, stock)
-        views = view_sites(program, frozenset(candidates)) if candidates else set()
+        views = view_sites(program, tuple(candidates))
         self._candidates = {site: why for site, why in candidates.items() if site in views}
 
     def match(self) -> tuple[str, ...] | None:

@@ -173,9 +173,7 @@ class Printer:
             case Backward():
                 yield _backward(statement)
                 if site in self._unaliased:
-                    yield from (
-                        f"{render(out)} = unaliased({render(out)})" for out in statement.outs
-                    )
+                    yield from self._fresh_names(site, statement.outs)
             case Block("guard", body) if site in self._refused:
                 kind, message = self._refused[site]
                 yield f'record.refuse("@{site}", {kind!r}, {message!r})'

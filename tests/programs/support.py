@@ -142,25 +142,22 @@ def in_thread(work: Callable[[], object]) -> Any:
 VIEW_SITES: set[int] | None = None
 
 
-class _Detached(Function):
-    """A copy with the same strides, for geometry that `copy_` refuses because elements share
-    memory.
-    """
+class _WithoutAlias(Function):
+    """The identity into a copy of the whole storage, same offset and strides."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        copy = x.new_empty_strided(x.size(), x.stride())
-        extent = (copy.untyped_storage().nbytes() // copy.element_size(),)
-        copy.as_strided(extent, (1,)).copy_(x.as_strided(extent, (1,)))
-        return copy
+        ctx.set_materialize_grads(False)
+        storage = x.untyped_storage().clone()
+        return x.new_empty(0).set_(storage, x.storage_offset(), x.size(), x.stride())
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor | None) -> Tensor | None:
         return grad
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-        return tangent.clone()
+    def jvp(ctx: Any, tangent: Tensor | None) -> Tensor | None:
+        return None if tangent is None else tangent.clone()
 
 
 def unaliased(x: object, site: int = -1) -> object:
@@ -173,12 +170,12 @@ def unaliased(x: object, site: int = -1) -> object:
         return x
     if VIEW_SITES is not None:
         VIEW_SITES.add(site)
-    if torch._debug_has_internal_overlap(x) == 0:
+    if torch._C._functorch.peek_interpreter_stack() is None and not (x.is_conj() or x.is_neg()):
+        copy = _WithoutAlias.apply(x)
+    elif torch._debug_has_internal_overlap(x) == 0:
         copy = x.new_empty_strided(x.size(), x.stride()).copy_(x)
-    elif torch._C._functorch.peek_interpreter_stack() is not None:
-        copy = x.clone()
     else:
-        copy = _Detached.apply(x)
+        copy = x.clone()
     if not x.is_inference():
         torch._C._autograd._unsafe_set_version_counter((copy,), (x._version,))
     return copy

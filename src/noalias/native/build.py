@@ -24,7 +24,7 @@ from noalias.native import cache, compilation, progress, toolchain, trust
 from noalias.native.errors import NativeUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 def find(*, warn: bool = True) -> cache.Entry | None:
@@ -38,7 +38,7 @@ def find(*, warn: bool = True) -> cache.Entry | None:
     Raises:
         Untrusted: a place on the way to it could have been written by somebody else.
     """
-    name = cache.key()
+    name = cache.key(toolchain.sources())
     compiler = toolchain.find_compiler()
     for place in [*cache.prebuilt(), cache.root()]:
         if not (place / name).is_dir():
@@ -90,22 +90,11 @@ def into(place: Path, *, force: bool = False, shared: bool = False) -> tuple[cac
     Raises:
         NativeUnavailable: as for ``ensure``.
     """
-    while True:
-        try:
-            return _into(place, force=force, shared=shared)
-        except _SourcesChanged:
-            progress.say("the sources changed while they were compiled; once more")
-
-
-class _SourcesChanged(Exception):
-    """A file was edited during the build: the library is not that of the key it was built for."""
-
-
-def _into(place: Path, *, force: bool, shared: bool) -> tuple[cache.Entry, bool]:
     from noalias.native import lock
 
     compiler = toolchain.require_compiler()
-    folder = place / cache.key()
+    sources = toolchain.sources()
+    folder = place / cache.key(sources)
     target = folder / cache.compiler_key(compiler)
     failure = folder / f"{target.name}.log"
     with _storage_errors(place):
@@ -126,11 +115,16 @@ def _into(place: Path, *, force: bool, shared: bool) -> tuple[cache.Entry, bool]
             if held:
                 for left in folder.glob(f"tmp-{target.name}-*"):
                     shutil.rmtree(left, ignore_errors=True)
-            return _build(compiler, target, failure, shared=shared), True
+            return _build(compiler, sources, target, failure, shared=shared), True
 
 
 def _build(
-    compiler: toolchain.Compiler, target: Path, failure: Path, *, shared: bool
+    compiler: toolchain.Compiler,
+    sources: Mapping[str, bytes],
+    target: Path,
+    failure: Path,
+    *,
+    shared: bool,
 ) -> cache.Entry:
     import torch
 
@@ -139,13 +133,11 @@ def _build(
     try:
         log = work / cache.LOG
         try:
-            seconds = compilation.run(compiler, work, log)
+            seconds = compilation.run(compiler, sources, work, log)
         except compilation.CompileError as error:
             kept = _keep(log, failure)
             reason = f"the compiler failed:\n{error}"
             raise NativeUnavailable(reason, fix=error.fix, log=kept) from error
-        if cache.key() != target.parent.name:
-            raise _SourcesChanged
         library = work / toolchain.LIBRARY
         content = library.read_bytes()
         entry = cache.Entry(
@@ -160,7 +152,9 @@ def _build(
             torch=torch.__version__,
         )
         for path in work.iterdir():
-            if path.is_file() and path not in (library, log):
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path not in (library, log):
                 path.unlink()
         entry.write()
         for path in (library, log, work / cache.ENTRY):

@@ -28,8 +28,12 @@ import sys
 import sysconfig
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from noalias.native import toolchain, trust
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ENTRY = "entry.json"
 LOG = "build.log"
@@ -90,16 +94,7 @@ def prebuilt() -> list[Path]:
     return [Path(part).expanduser().absolute() for part in named.split(os.pathsep) if part]
 
 
-def source_hash() -> str:
-    """The SHA-256 of the core's sources."""
-    digest = hashlib.sha256()
-    for path in sorted(toolchain.SOURCES.rglob("*.*")):
-        if path.suffix in {".cpp", ".h", ".hpp"}:
-            digest.update(b"%s\0%s\0" % (path.name.encode(), path.read_bytes()))
-    return digest.hexdigest()
-
-
-def key() -> str:
+def key(sources: Mapping[str, bytes]) -> str:
     """The name of the folder for this PyTorch, this Python and these sources."""
     import torch
 
@@ -115,19 +110,19 @@ def key() -> str:
         "libraries": libraries,
         "python": [soabi, platform.machine()],
         "flags": toolchain.compile_flags() + toolchain.link_flags(),
-        "sources": source_hash(),
+        "sources": {name: _short(text) for name, text in sources.items()},
     }
     text = json.dumps(parts, sort_keys=True)
-    return f"core-torch{torch.__version__}-{soabi}-{_short(text)}"
+    return f"core-torch{torch.__version__}-{soabi}-{_short(text.encode())}"
 
 
 def compiler_key(compiler: toolchain.Compiler) -> str:
     """The name of the entry for this compiler."""
-    return _short(compiler.identity)
+    return _short(compiler.identity.encode())
 
 
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _short(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def read(folder: Path) -> Entry:

@@ -7,6 +7,7 @@ what it built from there, and up to 2.14 waits for ever on the lock of a killed 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from noalias.native import progress, toolchain
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _UNITS = 2
@@ -57,15 +59,15 @@ class CompileError(Exception):
 
 
 def build_file(compiler: toolchain.Compiler, count: int) -> str:
-    """The text of ``build.ninja`` for ``count`` translation units, ``unit0.cpp`` and so on.
+    """The text of ``build.ninja`` for ``count`` translation units, ``unit0.cc`` and so on.
 
     Raises:
         NativeUnavailable: headers are missing.
     """
     # Headers that are not ours are system headers: their warnings are not ours either.
     # csrc/absent stands in for headers that PyTorch's own include but that it does not install.
-    paths = [*toolchain.include_paths(), toolchain.SOURCES / "absent"]
-    includes = [word for path in paths for word in ("-isystem", str(path))]
+    paths = [*map(str, toolchain.include_paths()), "absent"]
+    includes = [word for path in paths for word in ("-isystem", path)]
     libraries = [f"-L{path}" for path in toolchain.library_paths()]
     strict = ["-Werror"] if toolchain.strict() else []
     compile_words = [*compiler.command, *toolchain.compile_flags(), *strict, *includes]
@@ -77,15 +79,15 @@ def build_file(compiler: toolchain.Compiler, count: int) -> str:
             f"  command = {_command(compile_words)} -c $in -o $out",
             "rule link",
             f"  command = {_command(compiler.command)} $in {_command(link_words)} -o $out",
-            *(f"build {name}: compile {name[:-2]}.cpp" for name in objects),
+            *(f"build {name}: compile {name[:-2]}.cc" for name in objects),
             f"build {toolchain.LIBRARY}: link {' '.join(objects)}",
             "",
         ]
     )
 
 
-def units() -> list[str]:
-    """The text of each translation unit.
+def write_sources(sources: Mapping[str, bytes], folder: Path) -> int:
+    """Write ``sources`` and the translation units made of them; returns the number of units.
 
     Note [Two translation units]
     Nine tenths of the time goes into reading PyTorch's headers, once for every translation unit.
@@ -93,14 +95,24 @@ def units() -> list[str]:
     Which file is in which depends on the names alone, so every machine compiles the same text.
     The price: names at file scope, in anonymous namespaces too, must differ in all of csrc.
 
-    Raises:
-        NativeUnavailable: the sources are missing.
+    Copies are compiled, so that the library is that of its key even if a file is edited meanwhile;
+    ``#line`` makes errors name the file they were copied from.
     """
-    lines = [f'#include "{path}"\n' for path in toolchain.sources()]
-    return ["".join(lines[index::_UNITS]) for index in range(min(_UNITS, len(lines)))]
+    for name, text in sources.items():
+        origin = json.dumps(str(toolchain.SOURCES / name))
+        copy = folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(f"#line 1 {origin}\n".encode() + text)
+    lines = [f'#include "{name}"\n' for name in sources if name.endswith(".cpp")]
+    count = min(_UNITS, len(lines))
+    for index in range(count):
+        (folder / f"unit{index}.cc").write_text("".join(lines[index::count]))
+    return count
 
 
-def run(compiler: toolchain.Compiler, folder: Path, log: Path) -> float:
+def run(
+    compiler: toolchain.Compiler, sources: Mapping[str, bytes], folder: Path, log: Path
+) -> float:
     """Build the library in ``folder`` and write what was printed to ``log``.
 
     Returns:
@@ -114,10 +126,8 @@ def run(compiler: toolchain.Compiler, folder: Path, log: Path) -> float:
     import torch
 
     ninja = toolchain.require_ninja()
-    texts = units()
-    (folder / "build.ninja").write_text(build_file(compiler, len(texts)), encoding="utf-8")
-    for index, text in enumerate(texts):
-        (folder / f"unit{index}.cpp").write_text(text, encoding="utf-8")
+    count = write_sources(sources, folder)
+    (folder / "build.ninja").write_text(build_file(compiler, count), encoding="utf-8")
     command = [str(ninja), "-C", str(folder), "-j", str(toolchain.jobs())]
     # English messages for the hints above; temporary files where they are private.
     settings = {"LC_ALL": "C", "TMPDIR": str(folder)}

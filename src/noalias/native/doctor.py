@@ -144,7 +144,9 @@ def _place_state(report: Report, place: Path, *, needed: bool) -> str:
 
 def _core(report: Report, entry: cache.Entry | None) -> dict[str, str]:
     if entry is None:
-        if not report.problems and any(cache.entries(cache.root(), cache.key(), None)):
+        if not report.problems and any(
+            cache.entries(cache.root(), cache.key(toolchain.sources()), None)
+        ):
             broken = Problem("the cached core is damaged or of another compiler", "noalias build")
             report.problems.append(broken)
         return {"state": "not built; compiled on first use, or now by `noalias build`"}

@@ -173,19 +173,20 @@ def library_paths() -> list[Path]:
     return [Path(path) for path in cpp_extension.library_paths()]
 
 
-def sources() -> list[Path]:
-    """The core's translation units, sorted.
+def sources() -> dict[str, bytes]:
+    """The core's sources and headers as they are now, by path below ``csrc``, sorted.
 
     Raises:
         NativeUnavailable: the package was installed without them.
     """
-    found = sorted(SOURCES.glob("*.cpp"))
-    if not found:
+    suffixes = {".cpp", ".h", ".hpp"}
+    paths = sorted(path for path in SOURCES.rglob("*.*") if path.suffix in suffixes)
+    if not any(path.suffix == ".cpp" for path in paths):
         raise NativeUnavailable(
             f"the core's sources are not in {SOURCES}",
             fix=f"{sys.executable} -m pip install --force-reinstall --no-deps noalias",
         )
-    return found
+    return {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in paths}
 
 
 def jobs() -> int:

@@ -44,7 +44,8 @@ def enable(*cures: str) -> None:
     """Switch cures on for the whole process, all of them where none is named.
 
     Gradients stay those of stock PyTorch. What is already on stays on; any thread may call it.
-    ``torch.compile``, ``torch.export`` and tensor subclasses go on seeing stock PyTorch.
+    ``torch.compile``, ``torch.export`` and tensor subclasses go on seeing stock PyTorch, but for
+    ``linear`` on a ``DTensor``, which has a rule of its own.
 
     Args:
         cures: names out of ``hidden_base``, ``linear``, ``slice_update``, ``sibling_views``,
@@ -55,13 +56,13 @@ def enable(*cures: str) -> None:
         noalias.native.NativeUnavailable: the core cannot be built; the message says what to install.
     """
     core = native.load()
-    wanted = _checked(cures, core.known_cures())
-    if "linear" in wanted:
-        # The operator that F.linear is routed to needs its schema and its kernels first.
-        from noalias.linear.op import load_kernels
+    chosen = _checked(cures, core.known_cures())
+    if "linear" in chosen:
+        # The operator that F.linear is routed to: its schemas and kernels.
+        from noalias.linear import op
 
-        load_kernels()
-    for cure in wanted:
+        op.require_core()
+    for cure in chosen:
         core.enable_cure(cure)
     fsdp.watch()
 
