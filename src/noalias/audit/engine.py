@@ -8,6 +8,7 @@ says so in `unavailable`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,6 +31,13 @@ class BackwardObserver(Protocol):
     def backward_failed(self, roots: Sequence[Tensor], error: BaseException) -> None: ...
 
 
+class _Running(threading.local):
+    """The backward calls that this thread is in, and whether the observer hears of them."""
+
+    def __init__(self) -> None:
+        self.heard: list[bool] = []
+
+
 class BackwardWatch:
     """Stands in front of the engine's entry while it is started."""
 
@@ -38,6 +46,7 @@ class BackwardWatch:
         self._observer = observer
         self._stock: Callable[..., object] | None = None
         self._ours: object = None
+        self._running = _Running()
 
     @property
     def unavailable(self) -> bool:
@@ -60,15 +69,19 @@ class BackwardWatch:
     # What the core's `observed` calls.
 
     def begin(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        if self._stock is not None:
-            self._observer.backward_begins(_roots(args))
+        roots = _roots(args)
+        # torch.compile traces backward, too: on tensors that stand for others.
+        traced = any(type(root).__module__.startswith("torch._subclasses") for root in roots)
+        self._running.heard.append(self._stock is not None and not traced)
+        if self._running.heard[-1]:
+            self._observer.backward_begins(roots)
 
     def end(self) -> None:
-        if self._stock is not None:
+        if self._running.heard.pop():
             self._observer.backward_ends()
 
     def failed(self, args: tuple[object, ...], error: BaseException) -> None:
-        if self._stock is not None:
+        if self._running.heard.pop():
             self._observer.backward_failed(_roots(args), error)
 
 

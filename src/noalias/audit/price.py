@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from noalias.audit.profile import StepProfile, StepProfiler, Totals
+from noalias.audit.step_profile import StepProfile, StepProfiler, Totals
 from noalias.audit.report.memory_svg import thin
 from noalias.audit.result import Measurement, MemoryCurve, ModulePrice, Prediction, Price
 from noalias.audit.timeline import timeline

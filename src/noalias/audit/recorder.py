@@ -264,6 +264,7 @@ class Recorder:
 
     def backward_begins(self, roots: Sequence[Tensor]) -> None:
         """Read what the graph is about to pay."""
+        self.steps.backward_begins()
         if not self._listening:
             return
         try:

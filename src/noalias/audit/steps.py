@@ -40,11 +40,12 @@ class StepCounter:
         self._handle: RemovableHandle | None = None
         self._has_optimizer: bool | None = None
         self._optimizer_steps = 0
+        self._backward_steps = 0
         self.backward_calls = 0
 
     @property
     def steps(self) -> int:
-        return self._optimizer_steps or self.backward_calls
+        return self._optimizer_steps or self._backward_steps
 
     def start(self) -> None:
         self._handle = register_optimizer_step_post_hook(self._stepped)
@@ -54,9 +55,12 @@ class StepCounter:
             self._handle.remove()
             self._handle = None
 
-    def backward_done(self) -> None:
-        """One backward call has ended."""
+    def backward_begins(self) -> None:
+        """A backward call was made; it may yet fail."""
         self.backward_calls += 1
+
+    def backward_done(self) -> None:
+        """A backward call has ended well."""
         if self._has_optimizer is None:
             # The first step's backward comes before its optimizer has ever stepped.
             # By type: isinstance() asks objects for their class, and some warn when asked.
@@ -64,6 +68,7 @@ class StepCounter:
                 issubclass(type(thing), torch.optim.Optimizer) for thing in gc.get_objects()
             )
         if not self._has_optimizer:
+            self._backward_steps += 1
             self._end_step()
 
     def _stepped(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:

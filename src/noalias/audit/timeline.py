@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from noalias.audit.result import Slice
 
 if TYPE_CHECKING:
-    from noalias.audit.profile import StepProfile
+    from noalias.audit.step_profile import StepProfile
     from noalias.audit.recorder import Recorder
 
 MOST = 4000

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from noalias import native
+from noalias.native.core import ViewFacts
 from noalias.ownership import observers
 
 
@@ -79,14 +78,14 @@ def explain(tensor: Tensor) -> Explanation:
     return Explanation(True, False, facts.verdict, found, _REFUSED if refused else _OBSERVABLE)
 
 
-def _observers(tensor: Tensor, facts: native.ViewFacts) -> Iterator[str]:
+def _observers(tensor: Tensor, facts: ViewFacts) -> Iterator[str]:
     core = native.load()
     tensors = observers.live_tensors()
     relations = [(other, core.relation_to(tensor, other)) for other in tensors]
     base = next((other for other, relation in relations if relation == "base"), None)
     found = 0
     if base is not None:
-        for name in observers.names_of(base, ignore=(tensors, relations)):
+        for name in observers.names_of(base, ignore=(tensors, relations, *relations)):
             found += 1
             yield f"{name}, which holds the base"
     for other, relation in relations:

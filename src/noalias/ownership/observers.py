@@ -16,7 +16,8 @@ from noalias import graph
 
 def live_tensors() -> list[Tensor]:
     """Every tensor that Python has an object for, in no order."""
-    return [value for value in gc.get_objects() if isinstance(value, Tensor)]
+    # By type, not isinstance: asking some objects for their class warns or runs code of theirs.
+    return [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
 
 
 def names_of(value: object, ignore: Sequence[object] = ()) -> Iterator[str]:
@@ -29,12 +30,14 @@ def names_of(value: object, ignore: Sequence[object] = ()) -> Iterator[str]:
             if held is value and not _is_ours(frame):
                 yield f"the variable {name!r} in {frame.f_code.co_name}, line {frame.f_lineno}"
     known = {id(item) for item in ignore}
+    # The snapshots of variables that were just read (up to Python 3.12), and modules' variables.
+    known |= {id(frame.f_locals) for frame in _frames()}
     for holder in gc.get_referrers(value):
         if id(holder) in known or isinstance(holder, FrameType):
             continue
         if isinstance(holder, dict):
             yield from _in_dict(holder, value)
-        elif isinstance(holder, (list, tuple, set)) and not _is_gc_list(holder):
+        elif isinstance(holder, (list, tuple, set)):
             yield f"a {type(holder).__name__} of {len(holder)}"
         elif type(holder).__name__ == "cell":
             yield "a closure"

@@ -2,12 +2,13 @@
 
 Copies come from the profiler because ``clone`` calls ``copy_`` below the level at which a dispatch
 mode listens. A backward node has the sequence number of the forward call that made it, and the
-trail knows that call's module.
+trail knows that call's module. What a copy wrote comes from the core: the profiler's own record of
+shapes keeps weak references to tensors, which would make every base observable.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
@@ -37,8 +38,6 @@ class _Event(Protocol):
     def sequence_nr(self) -> int: ...
     def fwd_thread_id(self) -> int: ...
     def scope(self) -> int: ...
-    def shapes(self) -> list[list[int]]: ...
-    def dtypes(self) -> list[str]: ...
 
 
 @dataclass(slots=True)
@@ -106,12 +105,14 @@ class StepProfiler:
 
     def start(self) -> None:
         activities = [ProfilerActivity.CPU]
-        self._profile = profile(activities=activities, profile_memory=True, record_shapes=True)
+        self._profile = profile(activities=activities, profile_memory=True)
         self._profile.__enter__()
+        self._core.start_copy_log()
 
     def abandon(self) -> None:
         """Stop, and keep nothing."""
         if self._profile is not None:
+            self._core.stop_copy_log()
             self._profile.__exit__(None, None, None)
             self._profile = None
 
@@ -119,11 +120,12 @@ class StepProfiler:
         """End the profile and add it up."""
         recorded, self._profile = self._profile, None
         assert recorded is not None, "stop() before start()"
+        written = self._core.stop_copy_log()
         recorded.__exit__(None, None, None)
         assert recorded.profiler is not None
         results = recorded.profiler.kineto_results
         assert results is not None
-        return add_up(self._core, cast("Iterable[_Event]", results.events()))
+        return add_up(self._core, cast("Iterable[_Event]", results.events()), written)
 
 
 @dataclass(slots=True)
@@ -135,8 +137,10 @@ class _Open:
     backward: bool = False
 
 
-def add_up(core: Core, events: Iterable[_Event]) -> StepProfile:
-    """Sum the profiler's events. Each thread's are walked in order, with the open ones on a stack,
+def add_up(
+    core: Core, events: Iterable[_Event], written: Iterable[tuple[int, int]]
+) -> StepProfile:
+    """Sum the profiler's events; ``written`` has the thread and the bytes of each copy. Each thread's are walked in order, with the open ones on a stack,
     so that what happens inside a call or a node is put down to its module."""
     ordered = sorted(events, key=lambda event: (event.start_ns(), -event.duration_ns()))
     found = StepProfile()
@@ -144,6 +148,9 @@ def add_up(core: Core, events: Iterable[_Event]) -> StepProfile:
     stacks: defaultdict[int, list[_Open]] = defaultdict(list)
     first = ordered[0].start_ns() if ordered else 0
     live = 0
+    sizes: defaultdict[int, deque[int]] = defaultdict(deque)
+    for thread, size in written:
+        sizes[thread].append(size)
     for event in ordered:
         start = (event.start_ns() - first) * 1e-9
         stack = stacks[event.start_thread_id()]
@@ -165,7 +172,8 @@ def add_up(core: Core, events: Iterable[_Event]) -> StepProfile:
             modules[module].seconds += duration
             _extend(found, start, duration, opened)
         if name == _COPY:
-            moved = _written(event)
+            on_thread = sizes[event.start_thread_id()]
+            moved = on_thread.popleft() if on_thread else 0
             for totals in (found.whole, modules[module]):
                 totals.copies += 1
                 totals.bytes_moved += moved
@@ -223,22 +231,3 @@ def _open(core: Core, event: _Event, name: str, outer: _Open | None) -> _Open:
     if outer is not None:
         return _Open(end, outer.module, outer.place, outer.rewrite, outer.backward)
     return _Open(end, backward=is_node)
-
-
-def _written(event: _Event) -> int:
-    """Bytes that a ``copy_`` wrote: of its first argument."""
-    shapes, dtypes = event.shapes(), event.dtypes()
-    if not shapes or not dtypes:
-        return 0
-    elements = 1
-    for size in shapes[0]:
-        elements *= size
-    return elements * _ITEM_SIZES.get(dtypes[0], 4)
-
-
-_ITEM_SIZES = {
-    "double": 8, "float": 4, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "long": 8, "int": 4,
-    "short int": 2, "short": 2, "signed char": 1, "unsigned char": 1, "bool": 1,
-    "c10::complex<float>": 8, "c10::complex<double>": 16,
-}  # fmt: skip
-"""Bytes of one element, by the profiler's names of the dtypes."""
