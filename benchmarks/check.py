@@ -3,9 +3,9 @@
     python benchmarks/check.py [--base REF] [--tolerance 0.10] [--pairs 3]
 
 The sources of the merge base are checked out into a temporary worktree, the core of each is built,
-and `noalias.bench.overhead` of *this* tree runs on both in turn: base, here, base, here, ... so that
-a busy machine slows both. Each call is compared by the minimum over all runs. What looks slower is
-measured again, twice at most, before it counts: a minimum can only fall.
+and `noalias.bench.overhead` of *this* tree runs on both in turn (base, here, base, here, ...), so
+that a busy machine slows both. Each call is compared by the minimum over all runs. What looks
+slower is measured again, twice at most, before it counts: a minimum can only fall.
 
 Exit codes: 0 nothing became slower, 1 something did, 2 it could not be measured.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 
 from . import support
 from .record import Entries, Failure, Record
@@ -25,12 +26,12 @@ def execute(program: Program, reference: Reference | None = None) -> Entries:
     return record.entries
 
 
-def view_sites(program: Program, sites: tuple[int, ...]) -> set[int]:
-    """Which of the sites make a view on stock PyTorch, replaced alone or once all others are."""
+def view_sites(program: Program, replaced: Iterable[tuple[int, ...]]) -> set[int]:
+    """Which sites make a view on stock PyTorch, in runs in which these are replaced."""
     support.VIEW_SITES = found = set[int]()
     try:
-        for replaced in {(site,) for site in sites} | {sites}:
-            execute(program, Reference(frozenset(replaced)))
+        for sites in replaced:
+            execute(program, Reference(frozenset(sites)))
     finally:
         support.VIEW_SITES = None
     return found

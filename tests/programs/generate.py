@@ -57,7 +57,7 @@ THEMES: dict[str, dict[str, float]] = {
 def generate(seed: int, index: int) -> Program:
     """Program number ``index`` of the campaign ``seed``; the same for the same PyTorch."""
     rng = Random(f"{seed}/{index}")
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     draft = Draft(rng)
     draft.dtype = rng.choices(list(DTYPES), list(DTYPES.values()))[0]
     weights = WEIGHTS | THEMES[rng.choice(list(THEMES))]

@@ -66,24 +66,32 @@ class _References:
         self._cured = cured
         self._refused = _refused(program, stock, cured)
         self._leniency = Leniency(unaliased=True, engine_made=engine_made(program))
-        candidates = replaceable(program, stock)
-        views = view_sites(program, tuple(candidates))
-        self._candidates = {site: why for site, why in candidates.items() if site in views}
+        self._candidates = replaceable(program, stock)
+        self._seen: dict[tuple[int, ...], float] = {}
 
     def match(self) -> tuple[str, ...] | None:
         """Why the sites are replaceable whose replacement the cured run equals.
 
         None where no set of them does.
         """
-        found = self._search()
-        if found is None and self._refused:
-            # A write that raises may also be one of several runs of its line, in a checkpoint.
-            self._refused = ()
-            found = self._search()
+        sites = tuple(self._candidates)
+        if not sites:
+            return None
+        # Once all are replaced the program gets far, but a view of a replaced tensor may be none.
+        views = view_sites(self._program, [sites])
+        found = self._search(views)
+        if found is None:
+            more = views | view_sites(self._program, [(site,) for site in sites])
+            found = self._search(more) if more != views else None
+            if found is None and self._refused:
+                # A write that raises may also be one of several runs of its line, in a checkpoint.
+                self._refused = ()
+                self._seen.clear()
+                found = self._search(more)
         return found
 
-    def _search(self) -> tuple[str, ...] | None:
-        sites = tuple(self._candidates)
+    def _search(self, views: set[int]) -> tuple[str, ...] | None:
+        sites = tuple(site for site in self._candidates if site in views)
         for chosen in itertools.islice(self._sets(sites), _MAX_REFERENCES):
             if self._agreement(chosen) == math.inf:
                 return self._reasons(chosen)
@@ -116,11 +124,15 @@ class _References:
 
     def _agreement(self, sites: tuple[int, ...]) -> float:
         """How many entries agree from the start; infinity if all do, to the rounding of a sum."""
-        reference = execute(self._program, Reference(frozenset(sites), self._refused))
-        remaining = differences(reference, self._cured, self._leniency)
-        if all(item.rounding or item.signed_zero for item in remaining):
-            return math.inf
-        return sum(1 for _ in self._common_prefix(reference))
+        sites = tuple(sorted(sites))
+        if sites not in self._seen:
+            reference = execute(self._program, Reference(frozenset(sites), self._refused))
+            remaining = differences(reference, self._cured, self._leniency)
+            if all(item.rounding or item.signed_zero for item in remaining):
+                self._seen[sites] = math.inf
+            else:
+                self._seen[sites] = sum(1 for _ in self._common_prefix(reference))
+        return self._seen[sites]
 
     def _common_prefix(self, reference: Entries) -> Iterator[None]:
         for one, other in zip(reference, self._cured, strict=False):

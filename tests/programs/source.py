@@ -284,7 +284,7 @@ def live_names(program: Program) -> list[str]:
 
 def function_source(program: Program, reference: Reference | None = None) -> str:
     """``def program(record)``, ending in records of everything still alive."""
-    lines = ["torch.manual_seed(0)"]
+    lines = ["torch.default_generator.manual_seed(0)"]
     if any(isinstance(statement, Stash) for statement in walk(program)):
         lines.append("stash = []")
     lines += Printer(reference).lines(program)

@@ -21,6 +21,7 @@ from noalias.audit.step_profile import StepProfile, StepProfiler, Totals
 from noalias.audit.report.memory_svg import thin
 from noalias.audit.result import Measurement, MemoryCurve, ModulePrice, Prediction, Price
 from noalias.audit.timeline import timeline
+from noalias.ownership import cures
 
 if TYPE_CHECKING:
     from noalias.audit.recorder import Recorder
@@ -57,12 +58,10 @@ class Comparison:
 
     def switch(self, kind: Kind) -> None:
         """The cures on for cured steps, off for stock ones."""
-        active = set(self._core.active_cures())
-        for cure in self.cures:
-            if kind == "cured" and cure not in active:
-                self._core.enable_cure(cure)
-            elif kind == "stock" and cure in active:
-                self._core.disable_cure(cure)
+        if kind == "cured":
+            cures.enable(*self.cures)
+        else:
+            cures.disable(*self.cures)
 
     def begin_profile(self) -> None:
         self._recorder.keep_trail()

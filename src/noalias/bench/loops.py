@@ -20,7 +20,9 @@ def fill(source: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     for t in range(len(source)):
         state = state * 0.999
         out[t] = state
-    return out.sum()
+    # A loss whose gradient is dense, as losses' are; that of sum() is one expanded number, which
+    # `stack` passes on without a buffer and a slice update has to write out.
+    return out.square().sum()
 
 
 def fill_by_hand(source: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -29,7 +31,7 @@ def fill_by_hand(source: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     for _ in range(len(source)):
         state = state * 0.999
         states.append(state)
-    return torch.stack(states).sum()
+    return torch.stack(states).square().sum()
 
 
 def read(source: torch.Tensor, state: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ import re
 import shlex
 import subprocess
 import time
+import zlib
 from typing import TYPE_CHECKING
 
 from noalias.native import progress, toolchain
@@ -32,7 +33,7 @@ _HINTS = (
     (r"Python\.h", "install Python's headers (apt install python3-dev)"),
     (r"cannot find -l", "reinstall torch from its wheel, which carries these libraries"),
     (
-        r"(redefinition of|is ambiguous|arguments to function).*anonymous",
+        r"(redefinition of|is ambiguous|arguments to function|invalid initialization).*anonymous",
         "names at file scope must differ in all of csrc, because its files are compiled together "
         "(Note [Two translation units])",
     ),
@@ -92,8 +93,9 @@ def write_sources(sources: Mapping[str, bytes], folder: Path) -> int:
     Note [Two translation units]
     Nine tenths of the time goes into reading PyTorch's headers, once for every translation unit.
     Two units take a quarter of the CPU time that one for each file does, and keep two cores busy.
-    Which file is in which depends on the names alone, so every machine compiles the same text.
-    The price: names at file scope, in anonymous namespaces too, must differ in all of csrc.
+    Which file is in which depends on its own name alone: every machine compiles the same text, and
+    a new file moves no other. The price: names at file scope, in anonymous namespaces too, must
+    differ in all of csrc.
 
     Copies are compiled, so that the library is that of its key even if a file is edited meanwhile;
     ``#line`` makes errors name the file they were copied from.
@@ -103,11 +105,14 @@ def write_sources(sources: Mapping[str, bytes], folder: Path) -> int:
         copy = folder / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(f"#line 1 {origin}\n".encode() + text)
-    lines = [f'#include "{name}"\n' for name in sources if name.endswith(".cpp")]
-    count = min(_UNITS, len(lines))
-    for index in range(count):
-        (folder / f"unit{index}.cc").write_text("".join(lines[index::count]))
-    return count
+    units: dict[int, list[str]] = {}
+    for name in sources:
+        if name.endswith(".cpp"):
+            units.setdefault(zlib.crc32(name.encode()) % _UNITS, []).append(name)
+    for index, names in enumerate(units.values()):
+        text = "".join(f'#include "{name}"\n' for name in names)
+        (folder / f"unit{index}.cc").write_text(text, encoding="utf-8")
+    return len(units)
 
 
 def run(

@@ -70,6 +70,11 @@ at::Tensor* find_sum(
 
 } // namespace
 
+bool has_hooks(Node& node) {
+  return !node.pre_hooks().empty() || !node.post_hooks().empty() ||
+      !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
+}
+
 GraphTask* running_graph_task() {
   const auto* member = torch::autograd::get_current_graph_task_exec_info();
   if (member == nullptr) {

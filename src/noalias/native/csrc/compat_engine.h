@@ -24,6 +24,9 @@
 
 namespace noalias {
 
+// Whether anybody sees the node's gradients come or go, or may change them.
+bool has_hooks(Node& node);
+
 // Null outside of a backward call.
 torch::autograd::GraphTask* running_graph_task();
 

@@ -13,7 +13,7 @@ namespace {
 using torch::autograd::AutogradMeta;
 using torch::autograd::CreationMeta;
 
-bool has_hooks(const AutogradMeta& meta) {
+bool metadata_has_hooks(const AutogradMeta& meta) {
   return !meta.hooks_.empty() || meta.cpp_hooks_list_ != nullptr ||
       meta.post_acc_grad_hooks_ != nullptr || meta.retains_grad_;
 }
@@ -42,7 +42,7 @@ Verdict look_for_observers(
     int64_t expected_owners,
     int64_t discounted_storage_owners) {
   const auto* base_meta = torch::autograd::impl::get_autograd_meta(base);
-  if (base_meta != nullptr && has_hooks(*base_meta)) {
+  if (base_meta != nullptr && metadata_has_hooks(*base_meta)) {
     return Verdict::kHook;
   }
   const Owners of_base = owners_of(base);

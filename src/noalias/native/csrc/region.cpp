@@ -34,6 +34,64 @@ at::Tensor Region::of(const at::Tensor& whole) const {
   return view;
 }
 
+bool Box::is_apart_from(const Box& other) const {
+  for (size_t d = 0; d < first.size(); ++d) {
+    if (last[d] < other.first[d] || other.last[d] < first[d]) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Box::contains(const Box& other) const {
+  for (size_t d = 0; d < first.size(); ++d) {
+    if (other.first[d] < first[d] || last[d] < other.last[d]) {
+      return false;
+    }
+  }
+  return is_full;
+}
+
+std::optional<Box> box_of(const Region& region, const at::Tensor& whole) {
+  const auto sizes = whole.sizes();
+  const auto strides = whole.strides();
+  Box box;
+  // In a dense layout the digits of the offset are the indices.
+  for (int64_t d = 0; d < whole.dim(); ++d) {
+    const int64_t index =
+        sizes[d] > 1 ? region.offset / strides[d] % sizes[d] : 0;
+    box.first.push_back(index);
+    box.last.push_back(index);
+  }
+  for (size_t i = 0; i < region.sizes.size(); ++i) {
+    if (region.sizes[i] == 0) {
+      return std::nullopt;
+    }
+    if (region.sizes[i] == 1) {
+      continue;
+    }
+    // The dimension of the largest stride that is not larger.
+    int64_t at = -1;
+    for (int64_t d = 0; d < whole.dim(); ++d) {
+      if (sizes[d] > 1 && strides[d] <= region.strides[i] &&
+          (at < 0 || strides[d] > strides[at])) {
+        at = d;
+      }
+    }
+    if (at < 0 || region.strides[i] % strides[at] != 0 ||
+        box.last[at] != box.first[at]) {
+      return std::nullopt;
+    }
+    const int64_t step = region.strides[i] / strides[at];
+    box.last[at] += (region.sizes[i] - 1) * step;
+    box.is_full = box.is_full && step == 1;
+    if (box.last[at] >= sizes[at]) {
+      return std::nullopt;
+    }
+  }
+  return box;
+}
+
 Region select_region(const at::Tensor& whole, int64_t dim, int64_t index) {
   Region region = whole_region(whole);
   const int64_t at = c10::maybe_wrap_dim(dim, whole.dim());

@@ -5,6 +5,7 @@
 #include <c10/util/DimVector.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace noalias {
 
@@ -21,6 +22,23 @@ struct Region {
         strides == other.strides;
   }
 };
+
+// The smallest range of indices, in each dimension of the whole, that holds a
+// region.
+struct Box {
+  c10::DimVector first;
+  c10::DimVector last;
+  bool is_full = true; // the region leaves nothing of it out
+
+  bool is_apart_from(const Box& other) const;
+
+  // Whether this box's region holds all of the other's.
+  bool contains(const Box& other) const;
+};
+
+// Nothing where the region does not follow the dimensions of `whole` (a diagonal,
+// a part of a flattened view), or is empty.
+std::optional<Box> box_of(const Region& region, const at::Tensor& whole);
 
 // What `whole.select(dim, index)` and so on are views of. The arguments are
 // those of a forward call that has succeeded on a tensor of the same sizes.

@@ -4,7 +4,6 @@
 #include "counters.h"
 #include "gradient_proof.h"
 #include "region.h"
-#include "small_slices.h"
 #include "zero_signs.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -47,11 +46,6 @@ namespace generated = torch::autograd::generated;
 // node is of the type that calls the operator once and returns its result, and no
 // hook of that node can be the caller instead.
 
-bool has_hooks(Node& node) {
-  return !node.pre_hooks().empty() || !node.post_hooks().empty() ||
-      !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
-}
-
 // No subclass, mode, tracer or functorch level takes part, and nothing is
 // recorded: what stock's kernel would do is to call the one below.
 bool is_plain_backward(c10::DispatchKeySet keys, const Tensor& part) {
@@ -81,15 +75,14 @@ const Edge* edge_of_caller(Node* node) {
   return &node->next_edge(0);
 }
 
-// Makes the waiting sum one that may be written, if that pays.
-bool take_over(Tensor& sum, const SumKey& key) {
+// Makes the waiting sum one that may be written.
+bool take_over(Tensor& sum) {
   if (!is_plain(sum)) {
     return false;
   }
   if (!is_ours_beyond_python(sum)) {
     // Somebody else holds it: stock would add into a new tensor, too.
-    sum = sum.add(0);
-    remember_cleared(key, sum);
+    sum = sum.clone(at::MemoryFormat::Preserve);
   }
   return true;
 }
@@ -105,11 +98,10 @@ bool add_to_sum(
   Tensor* sum = waiting.sum();
   if (sum == nullptr || sum->scalar_type() != part.scalar_type() ||
       sum->device() != part.device() || sum->sym_sizes() != sizes ||
-      !take_over(*sum, key)) {
+      !take_over(*sum)) {
     return false;
   }
-  clear_negative_zeros(key, *sum);
-  add_part(view.region(*sum).of(*sum), part);
+  add_zero_filled(key, *sum, view.region(*sum), part);
   count(counters().parts_added);
   return true;
 }

@@ -193,7 +193,8 @@ class SliceUpdate final : public CopySlices {
       const Tensor& gradient,
       const std::optional<Region>& written) {
     const auto* task = running_graph_task();
-    if (task != nullptr) {
+    // A hook may have put another gradient in the place of the sum.
+    if (task != nullptr && !has_hooks(*this)) {
       const Edge& next = next_edge(0);
       hand_on(
           {task->id_, this, 0},

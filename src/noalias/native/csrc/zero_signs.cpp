@@ -1,5 +1,7 @@
 #include "zero_signs.h"
 
+#include "small_slices.h"
+
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -53,23 +55,46 @@ Table& table() {
   return *instance;
 }
 
-} // namespace
-
-void clear_negative_zeros(const SumKey& key, const at::Tensor& sum) {
-  Known* known = table().find(key);
-  if (known == nullptr || known->strides != sum.strides()) {
-    sum.add_(0);
-    table().put(key, sum.strides());
-    return;
+// Clears what is dirty outside of `region`. False if that is not possible without
+// clearing a piece of the region, too, in which -0.0 and -0.0 may have to meet.
+bool clear_around(Known& known, const at::Tensor& sum, const Region& region) {
+  auto& dirty = known.dirty;
+  if (dirty.empty()) {
+    return true;
   }
-  for (const Region& region : known->dirty) {
-    region.of(sum).add_(0);
+  const auto box = box_of(region, sum);
+  for (auto it = dirty.begin(); it != dirty.end();) {
+    const auto other = box_of(*it, sum);
+    if (*it == region || (box && other && box->contains(*other))) {
+      ++it;
+    } else if (box && other && box->is_apart_from(*other)) {
+      it->of(sum).add_(0);
+      it = dirty.erase(it);
+    } else {
+      return false;
+    }
   }
-  known->dirty.clear();
+  return true;
 }
 
-void remember_cleared(const SumKey& key, const at::Tensor& sum) {
-  table().put(key, sum.strides());
+} // namespace
+
+void add_zero_filled(
+    const SumKey& key,
+    const at::Tensor& sum,
+    const Region& region,
+    const at::Tensor& part) {
+  const at::Tensor slice = region.of(sum);
+  Known* known = table().find(key);
+  if (known != nullptr && known->strides == sum.strides() &&
+      clear_around(*known, sum, region)) {
+    add_part(slice, part);
+    return;
+  }
+  const at::Tensor inside = slice.add(part);
+  sum.add_(0);
+  slice.copy_(inside);
+  table().put(key, sum.strides()).dirty.push_back(region);
 }
 
 void remember_zero_filled(

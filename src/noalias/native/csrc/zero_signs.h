@@ -2,14 +2,14 @@
 //
 // Note [Negative zeros]
 //
-// A zero-filled gradient that is added to a sum leaves every number alone but
-// one: -0.0 + 0.0 is +0.0. Whoever adds only his part to the sum has to do the
-// same to all of it, or the bits differ from stock PyTorch. That is a pass over
-// the whole sum, which is what was to be saved; but it is needed once: in a sum
-// of two numbers -0.0 appears only where both are -0.0, so a sum that has been
-// cleared stays clear whatever is added to it. Known sums are remembered for each
-// backward call, node and input, in a table of fixed size for each thread.
-// Forgetting one costs another pass, never a wrong bit.
+// A zero-filled gradient that is added to a sum leaves every number outside of its
+// part alone but one: -0.0 + 0.0 is +0.0. Whoever adds only his part has to do the
+// same to all the rest, or the bits differ from stock PyTorch. That is a pass over
+// the whole sum, which is what was to be saved; but it is needed once: a sum of two
+// numbers is -0.0 only where both are, so what has been cleared stays clear whatever
+// is added to it. What is known of sums is remembered for each backward call, node
+// and input, in a table of fixed size for each thread. Forgetting it costs another
+// pass, never a wrong bit.
 #pragma once
 
 #include "compat.h"
@@ -33,11 +33,12 @@ struct SumKey {
   }
 };
 
-// Turns every -0.0 in `sum` into +0.0 where that is not known to be done.
-void clear_negative_zeros(const SumKey& key, const at::Tensor& sum);
-
-// Records that all of the sum is clear.
-void remember_cleared(const SumKey& key, const at::Tensor& sum);
+// Adds `part` to that region of `sum`, and to the rest what stock would add: zero.
+void add_zero_filled(
+    const SumKey& key,
+    const at::Tensor& sum,
+    const Region& region,
+    const at::Tensor& part);
 
 // `contribution`, which is +0.0 outside of `part`, is about to be added.
 void remember_zero_filled(

@@ -1,0 +1,169 @@
+"""What every rank runs for test_data_parallel.py: FSDP2 and DDP on modules that write in place."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+import noalias
+
+Answer = dict[str, object]
+BATCH, RANKS = 8, 4
+
+
+class Writes(nn.Module):
+    """Linear, instance norm and attention, each of whose outputs is written to in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(12, 16)
+        self.norm = nn.InstanceNorm1d(16, affine=True)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.down = nn.Linear(16, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.relu(self.up(x), inplace=True)
+        hidden = F.leaky_relu(self.norm(hidden.transpose(1, 2)), inplace=True).transpose(1, 2)
+        attended, _ = self.attention(hidden, hidden, hidden, need_weights=False)
+        attended += hidden
+        return self.down(attended).mul_(2)
+
+
+class Checkpointed(nn.Module):
+    """``inner``, computed again in backward."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = checkpoint(self.inner, x, use_reentrant=False)
+        return output
+
+
+def _model(*, recompute: bool) -> nn.Module:
+    torch.manual_seed(0)
+    return Checkpointed(Writes()) if recompute else Writes()
+
+
+def _batch() -> Tensor:
+    return torch.randn(BATCH, 6, 12, generator=torch.Generator().manual_seed(1))
+
+
+def _mine() -> Tensor:
+    return _batch().chunk(RANKS)[dist.get_rank()]
+
+
+def _gradients(model: nn.Module) -> list[Tensor]:
+    found = []
+    for parameter in model.parameters():
+        gradient = parameter.grad
+        assert gradient is not None
+        found.append(gradient.full_tensor() if isinstance(gradient, DTensor) else gradient)
+    return found
+
+
+def _alone() -> list[Tensor]:
+    """The gradients of one process on the whole batch, stock PyTorch."""
+    model = _model(recompute=False)
+    model(_batch()).square().mean().backward()
+    return _gradients(model)
+
+
+def _sharded(*, recompute: bool) -> tuple[list[Tensor], int, list[str]]:
+    """One step under FSDP2: gradients, pre-backward hooks that ran, warnings about views."""
+    model = _model(recompute=recompute)
+    mesh = init_device_mesh("cpu", (RANKS,))
+    inner = model.inner if isinstance(model, Checkpointed) else model
+    for part in (inner.up, inner.norm, inner.attention, inner.down):
+        fully_shard(part, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    state = type(fully_shard.state(inner.up))
+    ran: list[object] = []
+    stock = state._pre_backward
+
+    def count(self: object, gradient: Tensor) -> Tensor:
+        ran.append(self)
+        return stock(self, gradient)
+
+    state._pre_backward = count
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model(_mine()).square().mean().backward()
+    finally:
+        state._pre_backward = stock
+    about_views = [str(w.message) for w in caught if "returned a view tensor" in str(w.message)]
+    return _gradients(model), len(set(map(id, ran))), about_views
+
+
+def _compared(*, recompute: bool) -> Answer:
+    expected = _alone()
+    gradients, ran, about_views = _sharded(recompute=recompute)
+    return {
+        "close": [
+            torch.allclose(a, b, atol=1e-5) for a, b in zip(gradients, expected, strict=True)
+        ],
+        "pre_backward": ran,
+        "warnings": about_views,
+    }
+
+
+def fsdp_cured() -> Answer:
+    with noalias.enabled():
+        return _compared(recompute=False)
+
+
+def fsdp_cured_checkpointed() -> Answer:
+    with noalias.enabled():
+        return _compared(recompute=True)
+
+
+def fsdp_stock() -> Answer:
+    """What happens without the cures, for comparison: it differs from version to version."""
+    return _compared(recompute=False)
+
+
+def _replicated(*, recompute: bool) -> list[Tensor]:
+    model = DistributedDataParallel(_model(recompute=recompute))
+    model(_mine()).square().mean().backward()
+    return _gradients(model)
+
+
+def ddp() -> Answer:
+    answer: Answer = {}
+    for name, recompute in (("plain", False), ("checkpointed", True)):
+        stock = _replicated(recompute=recompute)
+        with noalias.enabled():
+            cured = _replicated(recompute=recompute)
+        pairs = zip(stock, cured, strict=True)
+        answer[name] = all(torch.equal(a, b) for a, b in pairs)
+        expected = zip(cured, _alone(), strict=True)
+        answer[f"{name} alone"] = all(torch.allclose(a, b, atol=1e-5) for a, b in expected)
+    return answer
+
+
+def everything() -> dict[str, Answer]:
+    """All checks, one after the other; stock FSDP2 last, since it may fail on some ranks only."""
+    return {check.__name__: _caught(check) for check in CHECKS}
+
+
+def _caught(check: Callable[[], Answer]) -> Answer:
+    try:
+        return check()
+    except Exception:  # the test that asks for this answer shows the traceback
+        return {"traceback": traceback.format_exc()}
+
+
+CHECKS: tuple[Callable[[], Answer], ...] = (ddp, fsdp_cured, fsdp_cured_checkpointed)
