@@ -40,9 +40,7 @@ def script(folder: Path, text: str) -> Path:
     return path
 
 
-def audit(
-    *words: str | Path, folder: Path, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def audit(*words: str | Path, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     return subprocess.run(
         [sys.executable, "-m", "noalias", "audit", *map(str, words)],

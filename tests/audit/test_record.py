@@ -79,7 +79,11 @@ def test_finding_says_what_the_view_is_how_it_was_made_and_what_it_costs() -> No
     assert (finding.code, finding.verdict, finding.observers) == ("NA101", "hidden", ())
     assert finding.line == line_of("y.add_(1)  # the write")
     assert finding.source == "y.add_(1)  # the write"
-    assert (finding.operator, finding.shape, finding.dtype) == ("aten::add_", (2, 3, 3), "torch.float32")
+    assert (finding.operator, finding.shape, finding.dtype) == (
+        "aten::add_",
+        (2, 3, 3),
+        "torch.float32",
+    )
     assert (finding.bytes, finding.count, finding.copies) == (2 * 3 * 3 * 4, 1, 4)
     assert finding.extra_peak_bytes == 2 * finding.bytes
     assert finding.made_by is not None
@@ -117,14 +121,14 @@ def test_occurrences_are_counted_per_step_and_predicted_for_all_together() -> No
             F.leaky_relu(F.instance_norm(x), inplace=True).sum().backward()
 
     x = leaf(2, 3, 8, 8)
-    report = audited(lambda: runpy_step(step, x))
+    report = audited(lambda: in_two_optimizer_steps(step, x))
     finding = only(report)
 
     assert report.steps.seen == 2
     assert (finding.count, finding.copies) == (3, 12)
 
 
-def runpy_step(step: Callable[[], None], x: Tensor) -> None:
+def in_two_optimizer_steps(step: Callable[[], None], x: Tensor) -> None:
     optimizer = torch.optim.SGD([x], lr=0.0)
     for _ in range(2):
         step()
@@ -378,11 +382,18 @@ def test_pytorch_is_left_as_it_was() -> None:
 
 def test_findings_survive_an_exception_whose_traceback_has_no_frame_of_ours() -> None:
     x = leaf(2, 3, 4)
-    with pytest.raises(RuntimeError, match="modified by an inplace") as raised, noalias.audit() as report:
-        F.relu(F.instance_norm(x), inplace=True)
-        y = x.exp()
-        y.add_(1)
-        y.sum().backward()
+    report = Report()
+
+    def failing() -> None:
+        nonlocal report
+        with noalias.audit() as report:
+            F.relu(F.instance_norm(x), inplace=True)
+            y = x.exp()
+            y.add_(1)
+            y.sum().backward()
+
+    with pytest.raises(RuntimeError, match="modified by an inplace") as raised:
+        failing()
 
     assert codes(report) == ["NA101", "NA303"]
     frames = traceback.extract_tb(raised.value.__traceback__)

@@ -98,9 +98,9 @@ def _target(args: argparse.Namespace) -> program.Program:
     return program.Program(str(_demo()))
 
 
-def _audit(
-    args: argparse.Namespace, target: program.Program, known: baseline.Baseline
-) -> int:
+def _audit(args: argparse.Namespace, target: program.Program, known: baseline.Baseline) -> int:
+    # Before PyTorch is loaded: its profiler would announce itself on stderr.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     from noalias.audit.price import InProgram
     from noalias.audit.record import fill
     from noalias.audit.recorder import Recorder
@@ -121,7 +121,7 @@ def _audit(
         views="NA401" in codes.wanted(selected, _list(args.ignore)),
     )
     comparison = None if args.no_price else InProgram(recorder)
-    report = Report(argv=tuple([target.target, *target.args]))
+    report = Report(argv=(target.target, *target.args))
     process = os.getpid()
     recorder.start()
     try:
@@ -197,9 +197,7 @@ def _merge(args: argparse.Namespace, known: baseline.Baseline) -> int:
     from noalias.audit import ranks
 
     merged = ranks.read(args.merge)
-    merged.findings = codes.filter_findings(
-        merged.findings, _list(args.select), _list(args.ignore)
-    )
+    merged.findings = codes.filter_findings(merged.findings, _list(args.select), _list(args.ignore))
     return _emit(args, merged, known)
 
 

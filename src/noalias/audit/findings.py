@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 def findings(recorder: Recorder) -> tuple[Finding, ...]:
     """One for each line, module, operator and code, those that pay most first."""
     steps = max(recorder.recorded_steps, 1)
-    made = [
-        _finding(recorder, key, sighting, steps)
-        for key, sighting in recorder.told().items()
-    ]
+    made = [_finding(recorder, key, sighting, steps) for key, sighting in recorder.told().items()]
     return tuple(sorted(made, key=lambda f: (-f.bytes_moved, f.file, f.line, f.code)))
 
 
@@ -126,5 +123,3 @@ def _out_of_place(operator: str, source: str) -> str:
 
 def _plain(operator: str) -> str:
     return operator.rpartition("::")[2]
-
-

@@ -56,9 +56,7 @@ def find(core: Core, roots: Sequence[Tensor], error: BaseException) -> Overwritt
     if match is None:
         return None
     versions = (int(match["saved"]), int(match["read"]))
-    guilty = max(
-        _refusing(roots, match[0]), key=lambda pair: pair[0]._sequence_nr(), default=None
-    )
+    guilty = max(_refusing(roots, match[0]), key=lambda pair: pair[0]._sequence_nr(), default=None)
     shape = tuple(int(size) for size in match["shape"].split(",") if size.strip())
     dtype = _dtype(match["type"])
     size = dtype.itemsize
@@ -112,11 +110,14 @@ def _refusing(roots: Sequence[Tensor], message: str) -> Iterator[tuple[Node, str
 
 def _storage(node: Node, attribute: str) -> int:
     """The address of the saved value's storage; 0 where this PyTorch does not tell."""
-    raw: object = getattr(node, f"_raw{attribute}" if attribute[0] == "_" else "_raw_saved_tensors", None)
+    raw: object = getattr(
+        node, f"_raw{attribute}" if attribute[0] == "_" else "_raw_saved_tensors", None
+    )
     for saved in raw if isinstance(raw, (tuple, list)) else (raw,):
         data = getattr(saved, "data", None)
         if isinstance(data, Tensor):
-            return data.untyped_storage()._cdata
+            address: int = data.untyped_storage()._cdata
+            return address
     return 0
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from noalias.audit.step_profile import StepProfile, StepProfiler, Totals
 from noalias.audit.report.memory_svg import thin
 from noalias.audit.result import Measurement, MemoryCurve, ModulePrice, Prediction, Price
+from noalias.audit.step_profile import StepProfile, StepProfiler, Totals
 from noalias.audit.timeline import timeline
 from noalias.ownership import cures
 
@@ -118,13 +118,13 @@ class Comparison:
         moved = sum(sighting.saved_bytes for sighting in seen) / steps
         peak = max((sighting.peak for sighting in seen if sighting.saved_calls), default=0.0)
         yield Prediction("copies", round(calls), stock.copies - cured.copies)
-        yield Prediction("bytes_moved", round(moved), stock.bytes_moved - cured.bytes_moved, "bytes")
+        yield Prediction(
+            "bytes_moved", round(moved), stock.bytes_moved - cured.bytes_moved, "bytes"
+        )
         yield Prediction("peak_bytes", round(peak), stock.peak_bytes - cured.peak_bytes, "bytes")
 
 
-def measure(
-    report: Report, recorder: Recorder, step: Callable[[], object], *, rounds: int
-) -> None:
+def measure(report: Report, recorder: Recorder, step: Callable[[], object], *, rounds: int) -> None:
     """Run ``step`` with and without the cures, ``rounds`` times each, and fill in the report.
 
     Whether results are bit-identical is said where the step returns tensors and two stock runs of

@@ -77,6 +77,7 @@ class Recorder:
         self._last: tuple[Key, int] | None = None
         self._started: float | None = None
         self._listening = False
+        self._active: frozenset[str] = frozenset()
         self._process = os.getpid()
 
     # Beginning and end.
@@ -109,6 +110,7 @@ class Recorder:
     def listen(self) -> None:
         """Hear of in-place calls, and keep the trail of lines."""
         self.keep_trail()
+        self._active = frozenset(self.core.active_cures())
         if not self._listening:
             self._listening = True
             self.core.set_listener(self._event, views_only=True)
@@ -162,6 +164,8 @@ class Recorder:
             code = "NA201"
         else:
             code = "NA102"
+        if code == "NA201" and "slice_update" in self._active:
+            return  # its cure is on: backward updates the slice in place
         key = Key(code, call.place, call.module, operator)
         sighting = self.seen.get(key)
         if sighting is None:
@@ -175,9 +179,7 @@ class Recorder:
         sighting.occurs(view.base)
         self._last = (key, view.base)
 
-    def _first_sight(
-        self, tensor: Tensor, view: ViewHistory, call: Call, proof: str
-    ) -> Sighting:
+    def _first_sight(self, tensor: Tensor, view: ViewHistory, call: Call, proof: str) -> Sighting:
         verdict: Verdict = "hidden" if proof == "hidden" else "observable"
         if proof == "no_storage":
             verdict = "unknown"
@@ -301,12 +303,13 @@ class Recorder:
             self._fault()
 
     def _count(self, roots: Sequence[Tensor]) -> None:
-        active = set(self.core.active_cures())
         census = self.core.take_census(list(roots))
         for group in census.histories:
-            self._count_rewrites(group, roots)
+            key = self._behind(group)
+            if key is not None:
+                self._count_rewrites(key, group, roots)
         for reads in census.reads:
-            if reads.count < LOOP or "sibling_views" in active:
+            if reads.count < LOOP or "sibling_views" in self._active:
                 continue
             key = Key("NA202", reads.call.place, reads.call.module, reads.call.op)
             sighting = self.seen.get(key)
@@ -339,8 +342,7 @@ class Recorder:
                 calls,
             )
 
-    def _count_rewrites(self, group: RewrittenHistories, roots: Sequence[Tensor]) -> None:
-        key = self._behind(group)
+    def _count_rewrites(self, key: Key, group: RewrittenHistories, roots: Sequence[Tensor]) -> None:
         sighting = self.seen[key]
         base = max(group.base_bytes, 1)
         # One node: the gradient of the base is copied whole, the slice twice, and once more where
@@ -367,8 +369,9 @@ class Recorder:
                 cured=sighting.verdict == "hidden",
             )
 
-    def _behind(self, group: RewrittenHistories) -> Key:
-        """The finding that a rewritten history belongs to; a new one where no write was told."""
+    def _behind(self, group: RewrittenHistories) -> Key | None:
+        """The finding that a rewritten history belongs to; a new one where no write was told, and
+        None where that is because a cure updates it in place."""
         call = group.call
         here = [
             key
@@ -379,6 +382,8 @@ class Recorder:
         same = [key for key in here if key.operator == call.op]
         if same or here:
             return (same or here)[0]
+        if "slice_update" in self._active:
+            return None
         # A tensor subclass or a transform: the core passes by, and the graph still has the node.
         key = Key("NA102", call.place, call.module, call.op)
         self.seen[key] = Sighting(
@@ -393,6 +398,7 @@ class Recorder:
         self._end_step()
         if self._listening:
             self.recorded_steps += 1
+            self._active = frozenset(self.core.active_cures())
         if self._done is not None and os.getpid() == self._process:
             self._done(steps)
 
@@ -430,9 +436,7 @@ def _after_fork_in_parent() -> None:
         recorder.forks += 1
 
 
-os.register_at_fork(
-    after_in_child=_after_fork_in_child, after_in_parent=_after_fork_in_parent
-)
+os.register_at_fork(after_in_child=_after_fork_in_child, after_in_parent=_after_fork_in_parent)
 
 
 def _slice_bytes(reads: SliceReads) -> int:

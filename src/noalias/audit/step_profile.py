@@ -137,11 +137,12 @@ class _Open:
     backward: bool = False
 
 
-def add_up(
-    core: Core, events: Iterable[_Event], written: Iterable[tuple[int, int]]
-) -> StepProfile:
-    """Sum the profiler's events; ``written`` has the thread and the bytes of each copy. Each thread's are walked in order, with the open ones on a stack,
-    so that what happens inside a call or a node is put down to its module."""
+def add_up(core: Core, events: Iterable[_Event], written: Iterable[tuple[int, int]]) -> StepProfile:
+    """Sum the profiler's events; ``written`` has the thread and the bytes of each copy.
+
+    Each thread's events are walked in order, with the open ones on a stack, so that what happens
+    inside a call or a node is put down to its module.
+    """
     ordered = sorted(events, key=lambda event: (event.start_ns(), -event.duration_ns()))
     found = StepProfile()
     modules: defaultdict[int, Totals] = defaultdict(Totals)

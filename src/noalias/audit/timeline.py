@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from noalias.audit.result import Slice
 
 if TYPE_CHECKING:
-    from noalias.audit.step_profile import StepProfile
     from noalias.audit.recorder import Recorder
+    from noalias.audit.step_profile import StepProfile
 
 MOST = 4000
 """Slices of one kind that are kept: a loop of a million copies would make a trace that no viewer

@@ -79,11 +79,7 @@ def _read(node: Node, attribute: str) -> Tensor | None:
 
 def _in_dict(holder: dict[object, object], value: object) -> Iterator[str]:
     owner = next(
-        (
-            thing
-            for thing in gc.get_referrers(holder)
-            if getattr(thing, "__dict__", None) is holder
-        ),
+        (thing for thing in gc.get_referrers(holder) if getattr(thing, "__dict__", None) is holder),
         None,
     )
     for key, held in list(holder.items()):
