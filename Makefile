@@ -39,8 +39,9 @@ $(VENV)/.stamp-%: $(VENV)/.stamp-venv pyproject.toml constraints.txt
 # ---- what it does ---------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: tools $(VENV)/.stamp-bench ## install, build the core, run the three-way benchmark
+demo: tools $(VENV)/.stamp-bench ## install, build the core, audit a demo, run the benchmark
 	$(BIN)/noalias build
+	$(BIN)/noalias audit --demo
 	$(BIN)/noalias bench --preset quick
 
 .PHONY: build

@@ -20,6 +20,7 @@ _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 # Command -> its module, imported only when the command (or the list of commands) is asked for.
 COMMANDS = {
     "run": "noalias.ownership.command_run",
+    "audit": "noalias.audit.command_audit",
     "bench": "noalias.bench.command_bench",
     "sweep": "noalias.sweep.command_sweep",
     "explain": "noalias.audit.command_explain",

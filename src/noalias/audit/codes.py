@@ -74,8 +74,8 @@ _ALL = (
     Code(
         "NA301",
         "a hook that stock PyTorch drops",
-        "A hook or retain_grad was set on a view, and an in-place operator then rewrote the "
-        "view's history. The hook stays on a node that backward no longer passes.",
+        "A hook was set on a view, and an in-place operator then rewrote the view's history. The "
+        "hook stays on a node that backward no longer passes.",
         "The hook never runs, with no error: what it computes, logs or gathers is missing. FSDP2's "
         "pre-backward hook is one of these.",
         "Call noalias.enable(), which moves the hook along where the base is hidden. Without "

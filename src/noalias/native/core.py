@@ -25,6 +25,83 @@ class ViewFacts(Protocol):
     base_requires_grad: bool
 
 
+class Call(Protocol):
+    """An operator that the program called (``csrc/trail.h``); numbers are the core's."""
+
+    op: str
+    place: int
+    module: int
+
+
+class LoggedWrite(Protocol):
+    """A write to memory (``csrc/trail.h``)."""
+
+    op: str
+    place: int
+    module: int
+    version: int
+    shape: list[int]
+
+
+class ViewHistory(Protocol):
+    """What the audit says of a view (``csrc/view_history.h``)."""
+
+    is_view: bool
+    base: int
+    storage: int
+    base_bytes: int
+    share: float
+    made: int
+    thread: int
+    node: str
+    rewritten: bool
+    hooks: int
+
+
+class RewrittenHistories(Protocol):
+    """``CopySlices`` nodes of one line (``csrc/census.h``)."""
+
+    call: Call
+    base_bytes: int
+    count: int
+    view_bytes: int
+    restored: int
+    restored_bytes: int
+    sequence_number: int
+    thread: int
+    wrapped: str
+
+
+class SliceReads(Protocol):
+    """Slices of one tensor read by one line (``csrc/census.h``)."""
+
+    call: Call
+    node: str
+    base_shape: list[int]
+    slice_shape: list[int]
+    dtype: str
+    base_bytes: int
+    count: int
+    read_from: str
+
+
+class CompiledCalls(Protocol):
+    """Nodes of compiled code (``csrc/census.h``)."""
+
+    call: Call
+    node: str
+    count: int
+
+
+class Census(Protocol):
+    """What a backward call is about to pay (``csrc/census.h``)."""
+
+    histories: list[RewrittenHistories]
+    reads: list[SliceReads]
+    compiled: list[CompiledCalls]
+    nodes: int
+
+
 class Core(Protocol):
     """The functions of ``noalias_core``."""
 
@@ -70,4 +147,40 @@ class Core(Protocol):
 
     def release_hidden_base(self, tensor: Tensor) -> bool: ...
 
-    def set_listener(self, listener: Callable[..., None] | None) -> None: ...
+    def set_listener(
+        self, listener: Callable[..., None] | None, views_only: bool = False
+    ) -> None: ...
+
+    # the audit's (csrc/python_audit.cpp)
+
+    def start_trail(self, whose: Callable[[str], int]) -> None: ...
+
+    def stop_trail(self) -> None: ...
+
+    def forget_places(self) -> None: ...
+
+    def set_current_module(self, module: int) -> None: ...
+
+    def current_call(self) -> Call: ...
+
+    def calls_before(self, most: int) -> list[Call]: ...
+
+    def call_behind(self, sequence_number: int, thread: int) -> Call | None: ...
+
+    def file_and_line(self, place: int) -> tuple[str, int]: ...
+
+    def writes_to(self, storage: int) -> list[LoggedWrite]: ...
+
+    def trail_size(self) -> tuple[int, int]: ...
+
+    def current_thread(self) -> int: ...
+
+    def view_history(self, tensor: Tensor) -> ViewHistory: ...
+
+    def take_census(self, roots: list[Tensor]) -> Census: ...
+
+    def start_copy_log(self) -> None: ...
+
+    def stop_copy_log(self) -> list[tuple[int, int]]: ...
+
+    def observed(self, function: Callable[..., object], observer: object) -> object: ...

@@ -106,6 +106,8 @@ def compile_flags() -> list[str]:
     return [
         f"-std={cxx_standard()}",
         "-O2",
+        # As PyTorch's own libraries: some of its classes have other members without it.
+        "-DNDEBUG",
         "-fPIC",
         "-fvisibility=hidden",
         "-fvisibility-inlines-hidden",

@@ -14,10 +14,11 @@ PyObject* current_listener = nullptr;
 
 } // namespace
 
-void set_listener(PyObject* listener) {
+void set_listener(PyObject* listener, bool views_only) {
   Py_XINCREF(listener);
   PyObject* before = std::exchange(current_listener, listener);
   detail::somebody_listens = listener != nullptr;
+  detail::listens_to_all = listener != nullptr && !views_only;
   Py_XDECREF(before);
 }
 

@@ -5,6 +5,7 @@
 #include "hidden_base.h"
 #include "sibling_parts.h"
 #include "slice_update.h"
+#include "trail.h"
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
@@ -189,7 +190,9 @@ class InPlaceGuard final : public Guard {
       const auto verdict = cure(tensor, keys, arguments(op, *stack));
       const bool dropped = verdict == Verdict::kHidden &&
           hidden_bases_on.load(std::memory_order_relaxed);
-      if (recording && tensor.defined()) {
+      note_write(name, tensor);
+      if (recording && tensor.defined() &&
+          (verdict.has_value() || listening_to_all())) {
         tell(
             dropped ? "cured" : "write",
             name,

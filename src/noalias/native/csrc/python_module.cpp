@@ -2,6 +2,7 @@
 #include "counters.h"
 #include "cures.h"
 #include "linear_python.h"
+#include "python_audit.h"
 #include "python_ownership.h"
 #include "whole_types.h"
 
@@ -48,6 +49,7 @@ void reset_counters() {
 PYBIND11_MODULE(noalias_core, module) {
   add_linear_functions(module);
   bind_ownership(module);
+  bind_audit(module);
   module.def("known_cures", &known_cures);
   module.def("active_cures", &active_cures);
   // Looking up kernels takes the dispatcher's lock, which threads hold that wait

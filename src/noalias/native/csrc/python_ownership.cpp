@@ -29,15 +29,19 @@ const char* name_of(Relation relation) {
 
 void bind_ownership(py::module_& module) {
   // Guards are put up before the first event and taken down after the last.
-  module.def("set_listener", [](const py::object& listener) {
-    static std::unique_ptr<Cure> watch; // the interpreter lock is its lock
-    set_listener(listener.is_none() ? nullptr : listener.ptr());
-    if (listener.is_none()) {
-      watch.reset();
-    } else if (watch == nullptr) {
-      watch = watch_in_place_calls();
-    }
-  });
+  module.def(
+      "set_listener",
+      [](const py::object& listener, bool views_only) {
+        static std::unique_ptr<Cure> watch; // the interpreter lock is its lock
+        set_listener(listener.is_none() ? nullptr : listener.ptr(), views_only);
+        if (listener.is_none()) {
+          watch.reset();
+        } else if (watch == nullptr) {
+          watch = watch_in_place_calls();
+        }
+      },
+      py::arg("listener"),
+      py::arg("views_only") = false);
   py::class_<ViewFacts>(module, "ViewFacts")
       .def_readonly("is_view", &ViewFacts::is_view)
       .def_readonly("verdict", &ViewFacts::verdict)

@@ -1,0 +1,125 @@
+"""Turns what the recorder has seen into findings."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from noalias.audit import excerpt
+from noalias.audit.finding import Finding
+from noalias.audit.sightings import Key, Sighting
+
+if TYPE_CHECKING:
+    from noalias.audit.recorder import Recorder
+
+
+def findings(recorder: Recorder) -> tuple[Finding, ...]:
+    """One for each line, module, operator and code, those that pay most first."""
+    steps = max(recorder.recorded_steps, 1)
+    made = [_finding(recorder, key, sighting, steps) for key, sighting in recorder.told().items()]
+    return tuple(sorted(made, key=lambda f: (-f.bytes_moved, f.file, f.line, f.code)))
+
+
+def _finding(recorder: Recorder, key: Key, sighting: Sighting, steps: int) -> Finding:
+    place = recorder.origin(key.operator, key.place)
+    pays = key.code not in ("NA302", "NA303", "NA401")
+    return Finding(
+        code=key.code,
+        file=place.file,
+        line=place.line,
+        module=recorder.modules.path(key.module),
+        operator=key.operator,
+        shape=sighting.shape,
+        dtype=sighting.dtype,
+        bytes=sighting.bytes,
+        count=math.ceil(sighting.count / steps),
+        verdict=sighting.verdict,
+        observers=sighting.observers,
+        copies=math.ceil(sighting.copied / steps - 1e-9) if pays else 0,
+        extra_peak_bytes=round(sighting.peak) if pays else 0,
+        cure=_cure(key, sighting, place.source),
+        source=place.source,
+        made_by=sighting.made_by,
+        message=_message(key, sighting, math.ceil(sighting.count / steps)),
+        saved_by=sighting.saved_by,
+        versions=sighting.versions,
+        hook=sighting.hook,
+        excerpt=excerpt.excerpt(place.file, place.line) if place.line else None,
+        graph=sighting.graph,
+    )
+
+
+def _message(key: Key, sighting: Sighting, count: int) -> str:
+    operator = _plain(key.operator)
+    maker = _plain(sighting.made_by.operator) if sighting.made_by is not None else ""
+    view = f"the view that {maker} made" if maker else "a view"
+    if key.code == "NA101":
+        return f"{operator} writes to {view}; nobody else can see its base."
+    if key.code == "NA102":
+        if sighting.verdict == "unknown":
+            return f"{operator} rewrote the history of a base; who sees it could not be looked at."
+        return f"{operator} writes to {view}, and its base is still seen."
+    if key.code == "NA201":
+        return f"{count} slice updates of one tensor: in backward each clones its whole gradient."
+    if key.code == "NA202":
+        return (
+            f"{count} slices read from one tensor: in backward each makes a zero-filled gradient "
+            "of all of it."
+        )
+    if key.code == "NA301":
+        return f"a hook was set on {view}; {operator} then rewrote its history: it never runs."
+    if key.code == "NA302":
+        return sighting.detail
+    if key.code == "NA303":
+        saved = sighting.saved_by
+        node = saved.operator if saved is not None else "a node"
+        line = f" on line {saved.line}" if saved is not None and saved.line else ""
+        return f"{operator or 'something'} overwrote a value that {node} had saved{line}."
+    return f"the module returns the view that {operator} made of a temporary."
+
+
+def _cure(key: Key, sighting: Sighting, source: str) -> str:
+    operator = _plain(key.operator)
+    away = _out_of_place(operator, source)
+    if key.code == "NA101":
+        return f"noalias.enable(); without it, {away}"
+    if key.code == "NA102":
+        seen = " or drop what sees the base before this line" if sighting.observers else ""
+        return f"{away}{seen}"
+    if key.code == "NA201":
+        return "noalias.enable(); without it, collect the slices and torch.stack them once"
+    if key.code == "NA202":
+        return "noalias.enable(); without it, unbind(dim) the tensor once before the loop"
+    if key.code == "NA301":
+        set_it = "set the hook after this line"
+        return f"noalias.enable(), or {set_it}" if sighting.verdict == "hidden" else set_it
+    if key.code == "NA302":
+        if sighting.verdict == "hidden":
+            return f"noalias.enable(): the write is then legal; without it, {away}"
+        return f"{away}, or write to a clone()"
+    if key.code == "NA303":
+        return f"{away}, or move this line before the one that saved"
+    return ""
+
+
+def _out_of_place(operator: str, source: str) -> str:
+    """The change to the line, as concrete as its text allows."""
+    source = source.partition("  #")[0].rstrip()
+    if "inplace=True" in source:
+        return "take inplace=True away"
+    for sign in ("+", "-", "*", "/", "@", "|", "&"):
+        left, found, right = source.partition(f" {sign}= ")
+        if found and left.isidentifier():
+            return f"write {left} = {left} {sign} {right}"
+    if operator.endswith("_") and f".{operator}(" in source:
+        before, _, after = source.partition(f".{operator}(")
+        if before.isidentifier():
+            return f"write {before} = {before}.{operator[:-1]}({after}"
+        return f"use {operator[:-1]}, which writes to a new tensor"
+    if operator in ("copy_", "fill_", "zero_", "index_put_", "masked_fill_"):
+        return "build the tensor out of place (torch.where, torch.cat, masked_fill)"
+    return f"use the out-of-place {operator.rstrip('_')}" if operator else "write out of place"
+
+
+def _plain(operator: str) -> str:
+    return operator.rpartition("::")[2]

@@ -1,0 +1,472 @@
+"""Listens while a step runs, and adds up what it hears. Holds no tensor."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from torch import Tensor
+
+from noalias import native
+from noalias.audit import excerpt, overwritten, surroundings
+from noalias.audit.engine import BackwardWatch
+from noalias.audit.finding import Origin, Verdict
+from noalias.audit.hooks import HookLines
+from noalias.audit.modules import ModulePaths
+from noalias.audit.result import OpaqueRegion
+from noalias.audit.sightings import LOOP, Key, Sighting
+from noalias.audit.steps import StepCounter
+from noalias.audit.whose import Whose
+from noalias.ownership import explain as ownership
+
+if TYPE_CHECKING:
+    from noalias.native.core import Call, RewrittenHistories, SliceReads, ViewHistory
+
+F = TypeVar("F", bound=Callable[..., None])
+
+_FILLS = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::index_put_", "aten::masked_fill_")
+"""What ``base[...] = value`` calls: nothing of the slice's old value is needed."""
+
+_MAKES_VIEW = (
+    "aten::select", "aten::slice", "aten::view", "aten::reshape", "aten::narrow", "aten::diagonal",
+    "aten::transpose", "aten::permute", "aten::unsqueeze", "aten::squeeze", "aten::expand",
+    "aten::flatten", "aten::chunk", "aten::split", "aten::unbind", "aten::as_strided", "aten::t",
+)  # fmt: skip
+
+_REFUSALS = ("is a view and is being modified inplace", "is being modified inplace", "a leaf ")
+"""In the messages of PyTorch that NA302 is about."""
+
+
+class Recorder:
+    """The audit's ear: in-place calls, backward calls, steps.
+
+    Args:
+        done: called after each step, with how many there have been.
+        most_steps: end the program after so many.
+        also_users: files to count as the user's though they are noalias' own.
+        views: whether to look at what modules return (NA401).
+    """
+
+    def __init__(
+        self,
+        *,
+        done: Callable[[int], None] | None = None,
+        most_steps: int | None = None,
+        also_users: tuple[str, ...] = (),
+        views: bool = False,
+    ) -> None:
+        self.core = native.load()
+        self.seen: dict[Key, Sighting] = {}
+        self.opaque: dict[tuple[int, int], OpaqueRegion] = {}
+        self.forks = 0
+        self.seconds = 0.0
+        self.faults: dict[str, None] = {}
+        self.recorded_steps = 0
+        self._done = done
+        self._whose = Whose(also_users)
+        self.modules = ModulePaths(self.core, self._returned if views else None)
+        self.steps = StepCounter(self._step_done, most_steps)
+        self._hooks = HookLines(self.core)
+        self._backward = BackwardWatch(self.core, self)
+        self._made_by: dict[int, Origin | None] = {}
+        self._last: tuple[Key, int] | None = None
+        self._started: float | None = None
+        self._listening = False
+        self._active: frozenset[str] = frozenset()
+        self._process = os.getpid()
+
+    # Beginning and end.
+
+    def start(self) -> None:
+        """Begin to record."""
+        _check_alone()
+        _recording.append(self)
+        self._started = time.perf_counter()
+        self.modules.start()
+        self.steps.start()
+        self._hooks.start()
+        self._backward.start()
+        self.listen()
+
+    def stop(self) -> None:
+        """End the recording and leave PyTorch as it was. What was seen stays."""
+        if self not in _recording:
+            return
+        _recording.remove(self)
+        self.pause()
+        self._backward.stop()
+        self._hooks.stop()
+        self.steps.stop()
+        self.modules.stop()
+        self._end_step()
+        if self._started is not None:
+            self.seconds += time.perf_counter() - self._started
+
+    def listen(self) -> None:
+        """Hear of in-place calls, and keep the trail of lines."""
+        self.keep_trail()
+        self._active = frozenset(self.core.active_cures())
+        if not self._listening:
+            self._listening = True
+            self.core.set_listener(self._event, views_only=True)
+
+    def keep_trail(self) -> None:
+        """Keep the trail of lines, without listening."""
+        self.core.start_trail(self._whose)
+
+    def pause(self) -> None:
+        """Stop listening and drop the trail; steps and backward calls are still counted."""
+        if self._listening:
+            self._listening = False
+            self.core.set_listener(None)
+        self.core.stop_trail()
+
+    def told(self) -> dict[Key, Sighting]:
+        """What is worth telling: slices that are filled here and there, in no loop, are not."""
+        return {
+            key: sighting
+            for key, sighting in self.seen.items()
+            if key.code != "NA201" or sighting.largest >= LOOP
+        }
+
+    # Where things are.
+
+    def origin(self, operator: str, place: int) -> Origin:
+        """An operator and the line with this number, with its source."""
+        file, line = self.core.file_and_line(place)
+        return Origin(operator, file, line, excerpt.source_line(file, line) if line else "")
+
+    # In-place calls (the core's listener).
+
+    def _event(self, kind: str, operator: str, tensor: Tensor, detail: str) -> None:
+        try:
+            if kind == "failed":
+                self._refused(operator.partition(".")[0], tensor, detail)
+            elif kind == "write":
+                self._write(operator.partition(".")[0], tensor, detail)
+        except Exception:
+            self._fault()
+
+    def _write(self, operator: str, tensor: Tensor, proof: str) -> None:
+        view = self.core.view_history(tensor)
+        call = self.core.current_call()
+        hooked = view.hooks > 0 and (bool(tensor._backward_hooks) or tensor._backward_hooks is None)
+        if hooked:
+            code = "NA301"
+        elif proof == "hidden":
+            code = "NA101"
+        elif view.share < 1 and operator in _FILLS:
+            code = "NA201"
+        else:
+            code = "NA102"
+        if code == "NA201" and "slice_update" in self._active:
+            return  # its cure is on: backward updates the slice in place
+        key = Key(code, call.place, call.module, operator)
+        sighting = self.seen.get(key)
+        if sighting is None:
+            sighting = self.seen[key] = self._first_sight(tensor, view, call, proof)
+            if hooked:
+                set_at = self._hooks.place(tensor)
+                name = "Tensor.register_hook" if tensor._backward_hooks else "Node.register_hook"
+                sighting.hook = self.origin(name, set_at) if set_at else Origin(name)
+        elif view.base_bytes > sighting.bytes:
+            sighting.bytes, sighting.shape = view.base_bytes, tuple(tensor.shape)
+        sighting.occurs(view.base)
+        self._last = (key, view.base)
+
+    def _first_sight(self, tensor: Tensor, view: ViewHistory, call: Call, proof: str) -> Sighting:
+        verdict: Verdict = "hidden" if proof == "hidden" else "observable"
+        if proof == "no_storage":
+            verdict = "unknown"
+        observers = () if verdict == "hidden" else self._observers(tensor)
+        if view.base not in self._made_by:
+            self._made_by[view.base] = self._maker(view, call)
+        return Sighting(
+            tuple(tensor.shape),
+            str(tensor.dtype),
+            view.base_bytes,
+            verdict,
+            observers,
+            self._made_by[view.base],
+            view.node.rpartition("::")[2],
+        )
+
+    def _observers(self, tensor: Tensor) -> tuple[str, ...]:
+        found = ownership.explain(tensor).observers
+        _forget_locals()
+        return tuple(dict.fromkeys(found))
+
+    def _maker(self, view: ViewHistory, call: Call) -> Origin | None:
+        """How the view was made: by the node it has, or by a call on the same line just before."""
+        if view.made >= 0 and not view.rewritten:
+            maker = self.core.call_behind(view.made, view.thread)
+            return None if maker is None else self.origin(maker.op, maker.place)
+        for before in self.core.calls_before(4):
+            if before.place == call.place and before.op in _MAKES_VIEW:
+                return self.origin(before.op, before.place)
+        return None
+
+    def _refused(self, operator: str, tensor: Tensor, message: str) -> None:
+        call = self.core.current_call()
+        if self._last is not None:
+            # It was told as a write just before.
+            key, base = self._last
+            if (key.place, key.module, key.operator) == (call.place, call.module, operator):
+                self._take_back(key, base)
+        if not any(text in message for text in _REFUSALS):
+            return
+        key = Key("NA302", call.place, call.module, operator)
+        if key not in self.seen:
+            facts = self.core.facts_about(tensor)
+            view = self.core.view_history(tensor)
+            proof = facts.verdict if facts.is_view else "leaf"
+            self.seen[key] = self._first_sight(tensor, view, call, proof)
+            self.seen[key].detail = message.partition("\n")[0]
+            if not facts.is_view:
+                self.seen[key].bytes = tensor.numel() * tensor.element_size()
+        self.seen[key].occurs()
+
+    def _take_back(self, key: Key, base: int) -> None:
+        sighting = self.seen.get(key)
+        self._last = None
+        if sighting is None:
+            return
+        sighting.count -= 1
+        sighting.on_base[base] -= 1
+        if sighting.count == 0:
+            del self.seen[key]
+
+    # Modules' outputs (NA401).
+
+    def _returned(self, output: object, module: int) -> None:
+        try:
+            for tensor in _tensors(output):
+                facts = self.core.facts_about(tensor)
+                if not facts.is_view or facts.verdict != "hidden":
+                    continue
+                view = self.core.view_history(tensor)
+                maker = self.core.call_behind(view.made, view.thread) if view.made >= 0 else None
+                if maker is None:
+                    continue
+                key = Key("NA401", maker.place, module, maker.op)
+                if key not in self.seen:
+                    self.seen[key] = Sighting(
+                        tuple(tensor.shape), str(tensor.dtype), view.base_bytes, "hidden"
+                    )
+                self.seen[key].occurs()
+        except Exception:
+            self._fault()
+
+    # Backward calls.
+
+    def backward_begins(self, roots: Sequence[Tensor]) -> None:
+        """Read what the graph is about to pay."""
+        self.steps.backward_begins()
+        if not self._listening:
+            return
+        try:
+            self._count(roots)
+        except Exception:
+            self._fault()
+
+    def backward_ends(self) -> None:
+        self.steps.backward_done()
+
+    def backward_failed(self, roots: Sequence[Tensor], error: BaseException) -> None:
+        """Tell NA303 from the graph that is still there."""
+        if not self._listening:
+            return
+        try:
+            found = overwritten.find(self.core, roots, error)
+            if found is not None:
+                key = Key("NA303", found.write.place, found.write.module, found.write.op)
+                if key not in self.seen:
+                    saved = found.saved
+                    node = found.node.rpartition("::")[2]
+                    origin = self.origin(node, saved.place) if saved is not None else Origin(node)
+                    self.seen[key] = Sighting(
+                        found.shape,
+                        found.dtype,
+                        found.bytes,
+                        "observable",
+                        (f"{node}, which saved it for backward",),
+                        saved_by=origin,
+                        versions=found.versions,
+                    )
+                self.seen[key].occurs()
+        except Exception:
+            self._fault()
+
+    def _count(self, roots: Sequence[Tensor]) -> None:
+        census = self.core.take_census(list(roots))
+        for group in census.histories:
+            key = self._behind(group)
+            if key is not None:
+                self._count_rewrites(key, group, roots)
+        for reads in census.reads:
+            if reads.count < LOOP or "sibling_views" in self._active:
+                continue
+            key = Key("NA202", reads.call.place, reads.call.module, reads.call.op)
+            sighting = self.seen.get(key)
+            if sighting is None:
+                sighting = self.seen[key] = Sighting(
+                    tuple(reads.slice_shape),
+                    reads.dtype,
+                    reads.base_bytes,
+                    "observable",
+                    ("the program reads it slice by slice",),
+                    graph=surroundings.around_reads(reads.read_from, reads.node, reads.count),
+                )
+            sighting.count += reads.count
+            sighting.copied += reads.count
+            sighting.peak = max(sighting.peak, reads.base_bytes)
+            sighting.bytes = max(sighting.bytes, reads.base_bytes)
+            # The first starts the sum; each further one adds its slice there.
+            sighting.saved_calls += reads.count - 1
+            sighting.saved_bytes += (reads.count - 1) * _slice_bytes(reads)
+        for region in census.compiled:
+            where = (region.call.place, region.call.module)
+            before = self.opaque.get(where)
+            calls = region.count + (before.calls if before is not None else 0)
+            origin = self.origin("", region.call.place)
+            self.opaque[where] = OpaqueRegion(
+                "torch.compile region",
+                origin.file,
+                origin.line,
+                self.modules.path(region.call.module),
+                calls,
+            )
+
+    def _count_rewrites(self, key: Key, group: RewrittenHistories, roots: Sequence[Tensor]) -> None:
+        sighting = self.seen[key]
+        base = max(group.base_bytes, 1)
+        # One node: the gradient of the base is copied whole, the slice twice, and once more where
+        # the view's own history goes through the base (AsStrided).
+        copied = group.count + (2 * group.view_bytes + group.restored_bytes) / base
+        sighting.copied += copied
+        if sighting.verdict == "hidden":
+            sighting.saved_calls += 3 * group.count + group.restored
+            sighting.saved_bytes += round(copied * base)
+        elif key.code == "NA201":
+            # The base's copy; and that of the slice, where nothing of its old value is needed.
+            overwritten = key.operator == "aten::copy_"
+            sighting.saved_calls += group.count * (2 if overwritten else 1)
+            sighting.saved_bytes += group.count * group.base_bytes
+            sighting.saved_bytes += group.view_bytes if overwritten else 0
+        share = group.view_bytes / group.count / base
+        sighting.peak = max(sighting.peak, base * (1 + share))
+        if sighting.graph is None:
+            sighting.graph = surroundings.around_rewrite(
+                roots,
+                group.sequence_number,
+                group.wrapped,
+                sighting.view_node,
+                cured=sighting.verdict == "hidden",
+            )
+
+    def _behind(self, group: RewrittenHistories) -> Key | None:
+        """The finding that a rewritten history belongs to; a new one where no write was told, and
+        None where that is because a cure updates it in place."""
+        call = group.call
+        here = [
+            key
+            for key in self.seen
+            if (key.place, key.module) == (call.place, call.module)
+            and key.code in ("NA101", "NA102", "NA201", "NA301")
+        ]
+        same = [key for key in here if key.operator == call.op]
+        if same or here:
+            return (same or here)[0]
+        if "slice_update" in self._active:
+            return None
+        # A tensor subclass or a transform: the core passes by, and the graph still has the node.
+        key = Key("NA102", call.place, call.module, call.op)
+        self.seen[key] = Sighting(
+            (), "", group.base_bytes, "unknown", ("a subclass or a transform hides it",)
+        )
+        self.seen[key].count = group.count
+        return key
+
+    # Steps.
+
+    def _step_done(self, steps: int) -> None:
+        self._end_step()
+        if self._listening:
+            self.recorded_steps += 1
+            self._active = frozenset(self.core.active_cures())
+        if self._done is not None and os.getpid() == self._process:
+            self._done(steps)
+
+    def _end_step(self) -> None:
+        self._last = None
+        self._made_by.clear()
+        for sighting in self.seen.values():
+            sighting.end_step()
+
+    def _fault(self) -> None:
+        """A mistake of the audit's own must not end the program; the report tells of it."""
+        last = traceback.format_exc().strip().splitlines()
+        where = next((line.strip() for line in reversed(last[:-1]) if "File" in line), "")
+        self.faults[f"this is a bug in noalias, please report it: {last[-1]} ({where})"] = None
+
+
+_recording: list[Recorder] = []
+
+
+def _check_alone() -> None:
+    if _recording:
+        raise RuntimeError(
+            "noalias: an audit is running in this process already; end it before another begins"
+        )
+
+
+def _after_fork_in_child() -> None:
+    # The child's steps are not the program's: it runs on without the audit.
+    for recorder in list(_recording):
+        recorder.stop()
+
+
+def _after_fork_in_parent() -> None:
+    for recorder in _recording:
+        recorder.forks += 1
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child, after_in_parent=_after_fork_in_parent)
+
+
+def _slice_bytes(reads: SliceReads) -> int:
+    whole = math.prod(reads.base_shape)
+    return reads.base_bytes * math.prod(reads.slice_shape) // whole if whole else 0
+
+
+def _tensors(value: object) -> Iterable[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+
+
+def _forget_locals() -> None:
+    """Up to Python 3.12 reading ``f_locals`` leaves references to a function's variables in its
+    frame until it returns: owners that the program does not have. Dictionaries that somebody else
+    holds, from ``locals()``, are left alone."""
+    if sys.version_info >= (3, 13):
+        return
+    optimized = 0x1  # inspect.CO_OPTIMIZED: the variables live in the frame, not in a dictionary
+    for frame in sys._current_frames().values():
+        current = frame
+        while current is not None:
+            if current.f_code.co_flags & optimized:
+                snapshot = cast("dict[str, object]", current.f_locals)
+                if sys.getrefcount(snapshot) <= 3:  # the frame, this name, and the call itself
+                    snapshot.clear()
+            current = current.f_back  # type: ignore[assignment]
