@@ -110,7 +110,9 @@ def from_arguments(args: argparse.Namespace) -> Program:
 
 
 def _run_script(path: str) -> None:
-    source = io.open_code(str(Path(path).resolve())).read()
+    path = str(Path(path).absolute())
+    with io.open_code(path) as file:
+        source = file.read()
     main = ModuleType("__main__")
     main.__dict__.update(
         __file__=path,

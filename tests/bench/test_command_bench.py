@@ -43,7 +43,7 @@ def test_json_has_a_schema_the_machine_and_the_tables(capsys: pytest.CaptureFixt
     assert _bench(*TINY, "--format", "json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "noalias-bench/1"
-    assert set(document["machine"]) >= {"processor", "cores", "threads", "device", "torch"}
+    assert set(document["machine"]) >= {"processor", "cores", "threads", "load", "device"}
     (table,) = document["tables"].values()
     assert table["workload"]["shape"] == [2, 3, 8]
     assert set(table["rows"][0]["counts"]) == {"copies", "allocated_bytes", "peak_bytes"}

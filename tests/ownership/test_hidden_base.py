@@ -1,4 +1,4 @@
-"""The cure "hidden base": what is dropped, what is kept and why, and that gradients stay stock's."""
+"""The cure "hidden base": what is dropped, what is kept and why; gradients stay stock's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,6 @@ VIEWS: dict[str, Step] = {
     "chain": lambda y: y.view(-1)[2:].view(2, -1).t(),
     "squeeze": lambda y: y.unsqueeze(0).squeeze(0),
     "unbind with the others dropped": lambda y: y.unbind(0)[1],
-    "imaginary part": lambda y: torch.complex(y, y).imag,
 }
 WRITES: dict[str, Callable[[Tensor], object]] = {
     "mul_": lambda v: v.mul_(3),
@@ -85,7 +84,7 @@ def test_hidden_base_is_dropped_and_gradients_stay_bit_identical(view: str, writ
     assert noalias.status().cured == 1
     assert not output._is_view()
     assert not noalias.graph.has_copy_slices(output)
-    if view not in ("unbind with the others dropped",):  # stock refuses those
+    if view != "unbind with the others dropped":  # stock refuses those
         expected, expected_grad = stock(step, x)
         assert torch.equal(output, expected)
         assert torch.equal(grad, expected_grad)
@@ -326,7 +325,7 @@ def test_forward_tangent_moves_along() -> None:
         v.mul_(3)
         got = torch.autograd.forward_ad.unpack_dual(v).tangent
 
-        assert noalias.status().cured == 1
+        assert not v._is_view()
         assert got is not None
         assert torch.equal(got, (tangent * 6).view(-1))
 
@@ -359,7 +358,7 @@ def test_nothing_is_kept_alive() -> None:
 
 
 def test_view_whose_own_metadata_holds_what_it_was_made_from_keeps_its_base() -> None:
-    """Between real and complex PyTorch keeps a function that undoes the view, and in it the input."""
+    """Between real and complex PyTorch keeps how to undo the view, and with it the input."""
 
     def step(x: Tensor) -> Tensor:
         v = torch.view_as_complex((x * 2).view(-1, 2)).real

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import sys
@@ -461,11 +462,10 @@ def _forget_locals() -> None:
     holds, from ``locals()``, are left alone."""
     if sys.version_info >= (3, 13):
         return
-    optimized = 0x1  # inspect.CO_OPTIMIZED: the variables live in the frame, not in a dictionary
     for frame in sys._current_frames().values():
         current = frame
         while current is not None:
-            if current.f_code.co_flags & optimized:
+            if current.f_code.co_flags & inspect.CO_OPTIMIZED:
                 snapshot = cast("dict[str, object]", current.f_locals)
                 if sys.getrefcount(snapshot) <= 3:  # the frame, this name, and the call itself
                     snapshot.clear()

@@ -206,7 +206,7 @@ def _out_of_memory(error: Exception) -> bool:
 def _hot_path(args: argparse.Namespace, progress: Progress) -> _Measured:
     from noalias.bench import hot_path
 
-    rows = hot_path.run(device=args.device, rounds=args.rounds or 200, progress=progress)
+    rows = hot_path.run(device=args.device, rounds=args.rounds or 400, progress=progress)
     return _Measured(rows, (hot_path.table(rows),))
 
 

@@ -101,7 +101,7 @@ def run(
     *,
     device: str = "cpu",
     rounds: int = 150,
-    calls: int = 500,
+    calls: int = 100,
     program_rounds: int = 15,
     budget: float | None = 6.0,
     progress: Progress | None = None,

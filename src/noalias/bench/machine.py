@@ -14,11 +14,19 @@ import noalias
 
 @dataclass(frozen=True)
 class Machine:
-    """Everything a reader needs to judge whether a number applies to them."""
+    """Everything a reader needs to judge whether a number applies to them.
+
+    Attributes:
+        cores: that this process may use.
+        threads: PyTorch's intra-op count, which `--threads` sets.
+        load: the operating system's average over the last minute of runnable processes, this one
+            included; more than `cores` means that others took part of the machine meanwhile.
+    """
 
     processor: str
     cores: int
     threads: int
+    load: float | None
     device: str
     system: str
     python: str
@@ -28,11 +36,12 @@ class Machine:
 
 
 def describe(device: torch.device) -> Machine:
-    """The machine as it is now; `threads` is PyTorch's intra-op count, which `--threads` sets."""
+    """The machine as it is now: call it when the measurement is done."""
     return Machine(
         processor=_processor(),
         cores=_usable_cores(),
         threads=torch.get_num_threads(),
+        load=round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         device=_device_name(device),
         system=platform.platform(),
         python=platform.python_version(),

@@ -86,8 +86,9 @@ def grid(
 def heading(machine: Machine) -> str:
     """The one line printed above every table."""
     threads = f"{machine.threads} thread" + ("s" if machine.threads != 1 else "")
+    load = "" if machine.load is None else f", load {machine.load}"
     return (
-        f"{machine.processor}, {machine.cores} cores, {threads}; device {machine.device}; "
+        f"{machine.processor}, {machine.cores} cores, {threads}{load}; device {machine.device}; "
         f"torch {machine.torch}, Python {machine.python}, noalias {machine.noalias}"
     )
 

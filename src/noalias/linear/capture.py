@@ -48,7 +48,8 @@ def decompositions() -> dict[OpOverload, Callable[..., object]]:
     """A decomposition table: the two operators in terms of ``aten``.
 
     For ``make_fx(..., decomposition_table=...)``, ``ExportedProgram.run_decompositions`` and the
-    ``decompositions`` of AOT autograd. ``linear`` becomes a view, ``addmm`` (``mm`` without a bias)
+    ``decompositions`` of AOT autograd, inside :func:`whole_capture`: outside of it a tracer is
+    shown PyTorch's own operators before it asks the table. ``linear`` becomes a view, ``addmm`` (``mm`` without a bias)
     and ``_unsafe_view``; ``linear_backward`` two ``mm`` and a sum, as far as they are asked for.
     """
     from noalias.linear import composite, op

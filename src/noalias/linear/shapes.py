@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 BiasForm = Literal["none", "rows", "broadcast"]
@@ -19,7 +21,7 @@ def rows_of(tensor: Tensor) -> Tensor:
     """``[*, features]`` -> ``[rows, features]``; the row count of an empty tensor is kept."""
     if tensor.dim() == 2:
         return tensor
-    return tensor.reshape(tensor.shape[:-1].numel(), tensor.shape[-1])
+    return tensor.reshape(prod(tensor.shape[:-1]), tensor.shape[-1])
 
 
 def check(input: Tensor, weight: Tensor, bias: Tensor | None) -> BiasForm:
@@ -44,7 +46,7 @@ def check(input: Tensor, weight: Tensor, bias: Tensor | None) -> BiasForm:
         return "none"
     _check_kind("bias", bias, input)
     output = output_shape(input, weight)
-    if _expands_to(bias.shape, (input.shape[:-1].numel(), weight.shape[0])):
+    if _expands_to(bias.shape, (prod(input.shape[:-1]), weight.shape[0])):
         return "rows"
     if not _expands_to(bias.shape, output):
         raise RuntimeError(
@@ -55,7 +57,8 @@ def check(input: Tensor, weight: Tensor, bias: Tensor | None) -> BiasForm:
 
 
 def _check_kind(name: str, tensor: Tensor, input: Tensor) -> None:
-    if tensor.dtype != input.dtype:
+    # Under autocast the products cast their operands.
+    if tensor.dtype != input.dtype and not torch.is_autocast_enabled(input.device.type):
         raise RuntimeError(
             f"noalias.linear: input and {name} must have the same dtype, but input is "
             f"{input.dtype} and {name} is {tensor.dtype}"

@@ -53,7 +53,7 @@ def enable(*cures: str) -> None:
 
     Raises:
         ValueError: a name that is no cure; nothing is switched then.
-        noalias.native.NativeUnavailable: the core cannot be built; the message says what to install.
+        noalias.native.NativeUnavailable: the core cannot be built; the message says how to help it.
     """
     core = native.load()
     chosen = _checked(cures, core.known_cures())

@@ -81,20 +81,20 @@ def explain(tensor: Tensor) -> Explanation:
 def _observers(tensor: Tensor, facts: ViewFacts) -> Iterator[str]:
     core = native.load()
     tensors = observers.live_tensors()
-    relations = [(other, core.relation_to(tensor, other)) for other in tensors]
-    base = next((other for other, relation in relations if relation == "base"), None)
+    relations = [core.relation_to(tensor, other) for other in tensors]
+    base = tensors[relations.index("base")] if "base" in relations else None
     found = 0
     if base is not None:
-        for name in observers.names_of(base, ignore=(tensors, relations, *relations)):
+        for name in observers.names_of(base, ignore=tensors):
             found += 1
             yield f"{name}, which holds the base"
-    for other, relation in relations:
+    for other, relation in zip(tensors, relations, strict=True):
         if relation == "sibling_view":
             found += 1
-            yield f"another view of it, {observers.describe(other)}"
+            yield f"another view of it, {observers.describe(other, tensors)}"
         elif relation == "shared_storage":
             found += 1
-            yield f"a tensor over the same memory, {observers.describe(other)}"
+            yield f"a tensor over the same memory, {observers.describe(other, tensors)}"
     for node, attribute in observers.nodes_that_saved(tensor, tensors):
         found += 1
         yield f"the node {node}, which saved it for backward ({attribute})"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 from collections.abc import Iterator, Sequence
-from types import FrameType, ModuleType
+from types import CellType, FrameType, ModuleType
 
 import torch
 from torch import Tensor
@@ -20,27 +21,28 @@ def live_tensors() -> list[Tensor]:
     return [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
 
 
-def names_of(value: object, ignore: Sequence[object] = ()) -> Iterator[str]:
+def names_of(value: object, ignore: object) -> Iterator[str]:
     """Names under which ``value`` is held: variables, attributes, entries of containers.
 
-    ``ignore`` are containers of the caller's own, which do not count.
+    ``ignore`` is a container of the caller's own, which does not count.
     """
     for frame in _frames():
         for name, held in frame.f_locals.items():
             if held is value and not _is_ours(frame):
                 yield f"the variable {name!r} in {frame.f_code.co_name}, line {frame.f_lineno}"
-    known = {id(item) for item in ignore}
-    # The snapshots of variables that were just read (up to Python 3.12), and modules' variables.
-    known |= {id(frame.f_locals) for frame in _frames()}
+    # Up to Python 3.12 a frame keeps the snapshot of its variables that was just read.
+    snapshots = {id(f.f_locals) for f in _frames() if f.f_code.co_flags & inspect.CO_OPTIMIZED}
     for holder in gc.get_referrers(value):
-        if id(holder) in known or isinstance(holder, FrameType):
+        if holder is ignore or id(holder) in snapshots or isinstance(holder, FrameType):
             continue
         if isinstance(holder, dict):
             yield from _in_dict(holder, value)
         elif isinstance(holder, (list, tuple, set)):
             yield f"a {type(holder).__name__} of {len(holder)}"
-        elif type(holder).__name__ == "cell":
+        elif isinstance(holder, CellType):
             yield "a closure"
+        else:
+            yield from _in_attributes(holder, value)
 
 
 def nodes_that_saved(tensor: Tensor, tensors: Sequence[Tensor]) -> Iterator[tuple[str, str]]:
@@ -57,10 +59,10 @@ def nodes_that_saved(tensor: Tensor, tensors: Sequence[Tensor]) -> Iterator[tupl
                 yield node.name(), attribute
 
 
-def describe(tensor: Tensor) -> str:
-    """One line about a tensor, with a name for it if there is one."""
+def describe(tensor: Tensor, ignore: object) -> str:
+    """One line about a tensor, with a name for it if there is one; ``ignore`` as above."""
     shape = "x".join(str(size) for size in tensor.shape) or "scalar"
-    name = next(names_of(tensor), None)
+    name = next(names_of(tensor, ignore), None)
     return f"{shape} {str(tensor.dtype).removeprefix('torch.')}{f' ({name})' if name else ''}"
 
 
@@ -90,6 +92,13 @@ def _in_dict(holder: dict[object, object], value: object) -> Iterator[str]:
                 yield f"the attribute {key!r} of a {type(owner).__name__}"
             else:
                 yield f"a dict, under {key!r}"
+
+
+def _in_attributes(holder: object, value: object) -> Iterator[str]:
+    # From Python 3.11 on an object may hold its attributes without a dict of its own.
+    for key, held in getattr(holder, "__dict__", {}).items():
+        if held is value:
+            yield f"the attribute {key!r} of a {type(holder).__name__}"
 
 
 def _frames() -> Iterator[FrameType]:

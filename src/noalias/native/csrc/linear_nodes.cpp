@@ -23,7 +23,7 @@ using torch::dynamo::autograd::SwapSavedVariables;
 struct FirstOrder {
   Tensor input;
   Tensor weight;
-  std::vector<bool> mask;
+  Mask mask;
   bool input_transposed;
   bool weight_transposed;
   bool on_pattern;
@@ -36,10 +36,10 @@ struct SecondOrder {
   Tensor input;
   Tensor grad_output;
   Tensor weight;
-  std::vector<bool> mask;
+  Mask mask;
 };
 
-std::vector<bool> asked_of(const Node& node) {
+Mask asked_of(const Node& node) {
   return {
       node.task_should_compute_output(0),
       node.task_should_compute_output(1),
@@ -152,7 +152,7 @@ PackedArgs pack(const FirstOrder& saved) {
   PackedArgs args;
   args.pack(saved.input);
   args.pack(saved.weight);
-  args.pack(saved.mask);
+  args.pack(std::vector<bool>(saved.mask.begin(), saved.mask.end()));
   args.pack(saved.input_transposed);
   args.pack(saved.weight_transposed);
   args.pack(saved.on_pattern);
@@ -162,11 +162,16 @@ PackedArgs pack(const FirstOrder& saved) {
   return args;
 }
 
+Mask unpack_mask(PackedArgs& args) {
+  const auto values = args.unpack<std::vector<bool>>();
+  return {values[0], values[1], values[2]};
+}
+
 FirstOrder unpack_first(PackedArgs args) {
   FirstOrder saved;
   saved.input = args.unpack<Tensor>();
   saved.weight = args.unpack<Tensor>();
-  saved.mask = args.unpack<std::vector<bool>>();
+  saved.mask = unpack_mask(args);
   saved.input_transposed = args.unpack<bool>();
   saved.weight_transposed = args.unpack<bool>();
   saved.on_pattern = args.unpack<bool>();
@@ -181,7 +186,7 @@ PackedArgs pack(const SecondOrder& saved) {
   args.pack(saved.input);
   args.pack(saved.grad_output);
   args.pack(saved.weight);
-  args.pack(saved.mask);
+  args.pack(std::vector<bool>(saved.mask.begin(), saved.mask.end()));
   return args;
 }
 
@@ -190,7 +195,7 @@ SecondOrder unpack_second(PackedArgs args) {
   saved.input = args.unpack<Tensor>();
   saved.grad_output = args.unpack<Tensor>();
   saved.weight = args.unpack<Tensor>();
-  saved.mask = args.unpack<std::vector<bool>>();
+  saved.mask = unpack_mask(args);
   return saved;
 }
 
@@ -219,7 +224,8 @@ variable_list record_call(
       node.name(),
       function,
       std::move(schema),
-      /*is_custom_function=*/false,
+      // Bound anew by each call, as the schema depends on what was saved.
+      /*is_custom_function=*/true,
       /*is_traceable=*/true);
   return compiler->call_function(
       saved.get_py_compiler(),

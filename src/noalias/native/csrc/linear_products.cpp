@@ -165,7 +165,10 @@ LinearGradients linear_backward_kernel(
     }
     output_mask[0] = output_mask[1] = false;
   } else if (output_mask[1] && !input->is_contiguous()) {
-    if (auto result = grad_weight_as_input_lies(*input, grad_output)) {
+    if (auto result = grad_weight_as_input_lies(
+            *input,
+            grad_output,
+            is_given(weight) && weight_lies_transposed(*weight))) {
       grad_weight = *std::move(result);
       output_mask[1] = false;
     }

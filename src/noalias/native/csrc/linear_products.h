@@ -48,7 +48,8 @@ std::optional<Tensor> linear_as_it_lies(
     const OptionalTensor& bias);
 std::optional<Tensor> grad_weight_as_input_lies(
     const Tensor& input,
-    const Tensor& grad_output);
+    const Tensor& grad_output,
+    bool weight_transposed);
 
 // linear_sparse.cpp: a weight of layout COO, CSR, CSC, BSR or BSC; everything
 // else dense.

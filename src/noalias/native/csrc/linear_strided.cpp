@@ -142,7 +142,8 @@ std::optional<Tensor> linear_as_it_lies(
 
 std::optional<Tensor> grad_weight_as_input_lies(
     const Tensor& input,
-    const Tensor& grad_output) {
+    const Tensor& grad_output,
+    bool weight_transposed) {
   if (input.dim() < 3 || !(has_cpu_blas(input) || input.is_cuda()) ||
       !grad_output.is_contiguous()) {
     return std::nullopt;
@@ -157,17 +158,16 @@ std::optional<Tensor> grad_weight_as_input_lies(
       grad_output.view({dims->sizes[0], dims->sizes[1], out});
   if (unflattened_pays(*dims, input.size(-1), out, /*on_gpu=*/false)) {
     const int64_t batch_dim = dims->batch_dim();
-    Tensor result;
+    Tensor sum;
     for (int64_t i = 0; i < dims->batch(); ++i) {
-      const Tensor grad = grads.select(batch_dim, i).t();
+      const Tensor grad = grads.select(batch_dim, i);
       const Tensor x = inputs.select(batch_dim, i).conj();
-      if (result.defined()) {
-        result.addmm_(grad, x);
-      } else {
-        result = at::mm(grad, x);
-      }
+      // The strides of grad_weight_product: those of the weight.
+      const Tensor left = weight_transposed ? x.t() : grad.t();
+      const Tensor& right = weight_transposed ? grad : x;
+      sum = sum.defined() ? sum.addmm_(left, right) : at::mm(left, right);
     }
-    return result;
+    return weight_transposed ? sum.t() : sum;
   }
   // A sum over all rows may take them in any order, so where the input is whole
   // but permuted, either side can be copied into the order of the other.
@@ -175,9 +175,10 @@ std::optional<Tensor> grad_weight_as_input_lies(
       dims->strides[0] == input.size(-1);
   if (whole && out < input.size(-1)) {
     const int64_t rows = dims->sizes[0] * dims->sizes[1];
-    return at::mm(
-        grads.transpose(0, 1).reshape({rows, out}).t(),
-        inputs.transpose(0, 1).reshape({rows, input.size(-1)}).conj());
+    return grad_weight_product(
+        grads.transpose(0, 1).reshape({rows, out}),
+        inputs.transpose(0, 1).reshape({rows, input.size(-1)}),
+        weight_transposed);
   }
   return std::nullopt;
 }

@@ -1,10 +1,8 @@
 #include "proof.h"
 
+#include "compat_functorch.h"
 #include "compat_python.h"
 #include "sibling_parts.h"
-
-#include <ATen/functorch/BatchedTensorImpl.h>
-#include <ATen/functorch/TensorWrapper.h>
 
 namespace noalias {
 
@@ -16,17 +14,6 @@ using torch::autograd::CreationMeta;
 bool metadata_has_hooks(const AutogradMeta& meta) {
   return !meta.hooks_.empty() || meta.cpp_hooks_list_ != nullptr ||
       meta.post_acc_grad_hooks_ != nullptr || meta.retains_grad_;
-}
-
-// The tensor of the level below a functorch wrapper, or nullptr.
-const Tensor* below_wrapper(const Tensor& tensor) {
-  if (const auto* wrapper = at::functorch::maybeGetTensorWrapper(tensor)) {
-    return wrapper->is_alive() ? &wrapper->value() : nullptr;
-  }
-  if (const auto* batched = at::functorch::maybeGetBatchedImpl(tensor)) {
-    return &batched->value();
-  }
-  return nullptr;
 }
 
 int64_t owners_in_metadata_of(const Tensor& view, const Tensor& base) {

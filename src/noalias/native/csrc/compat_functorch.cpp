@@ -1,0 +1,22 @@
+// In a file of its own, and with a name that sorts early: BatchedTensorImpl.h does
+// not compile after ATen/LegacyBatchedTensorImpl.h, which other headers of
+// PyTorch's include (2.9 to 2.15), and the files of the core are compiled together
+// in the order of their names.
+#include "compat_functorch.h"
+
+#include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/functorch/TensorWrapper.h>
+
+namespace noalias {
+
+const at::Tensor* below_wrapper(const at::Tensor& tensor) {
+  if (const auto* wrapper = at::functorch::maybeGetTensorWrapper(tensor)) {
+    return wrapper->is_alive() ? &wrapper->value() : nullptr;
+  }
+  if (const auto* batched = at::functorch::maybeGetBatchedImpl(tensor)) {
+    return &batched->value();
+  }
+  return nullptr;
+}
+
+} // namespace noalias
