@@ -51,7 +51,7 @@ build: tools $(VENV)/.stamp-test ## compile the core
 # ---- checks ---------------------------------------------------------------------------------------
 
 .PHONY: test
-test: tools $(VENV)/.stamp-test lint types build ## lint, types and tests: what CI runs
+test: tools $(VENV)/.stamp-test lint types docs build ## lint, types and tests: what CI runs
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: lint
@@ -62,6 +62,14 @@ lint: $(VENV)/.stamp-test ## ruff: rules and format
 .PHONY: types
 types: $(VENV)/.stamp-test ## mypy, strict
 	$(BIN)/mypy
+
+.PHONY: docs
+docs: $(VENV)/.stamp-docs ## build the documentation, warnings as errors
+	$(BIN)/mkdocs build --strict --quiet
+
+.PHONY: test-matrix
+test-matrix: tools ## the suite on every supported PyTorch, each in its own environment
+	$(PYTHON) tools/test_matrix.py
 
 .PHONY: clean
 clean: ## remove the environment and what tools left behind

@@ -22,6 +22,7 @@ COMMANDS = {
     "run": "noalias.ownership.command_run",
     "audit": "noalias.audit.command_audit",
     "bench": "noalias.bench.command_bench",
+    "sweep": "noalias.sweep.command_sweep",
     "explain": "noalias.audit.command_explain",
     "build": "noalias.native.command_build",
     "doctor": "noalias.native.command_doctor",

@@ -392,3 +392,17 @@ def test_whichever_call_comes_first_loads_the_core(core, first: str) -> None:
         "x = torch.randn(2, 3, 4, requires_grad=True); w = torch.randn(5, 4, requires_grad=True)\n"
     )
     assert run(FIRST_CALL.format(first=setup + first)) == "loaded"
+
+
+def test_gradient_taken_with_create_graph_requires_grad_only_where_it_depends_on_a_leaf(
+    linear: Linear,
+) -> None:
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    weight, bias = torch.randn(5, 4, requires_grad=True), torch.randn(5, requires_grad=True)
+
+    def flags(function: Linear) -> list[bool]:
+        y = function(x, weight, bias).sum()
+        gradients = torch.autograd.grad(y, [x, weight, bias], create_graph=True)
+        return [gradient.requires_grad for gradient in gradients]
+
+    assert flags(linear) == flags(F.linear) == [True, True, False]

@@ -213,3 +213,22 @@ def test_make_fx_sees_stock_pytorch(cure: str) -> None:
     expected = make_fx(step)(*arguments).code
     with noalias.enabled(cure):
         assert make_fx(step)(*arguments).code == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (torch.randn(2, 3, 4), torch.randn(5, 3), None),
+        (torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(4)),
+        (torch.randn(2, 3, 4), torch.randn(5, 4, dtype=torch.float64), None),
+    ],
+)
+def test_routed_linear_raises_stocks_own_errors(
+    arguments: tuple[Tensor, Tensor, Tensor | None],
+) -> None:
+    with pytest.raises(RuntimeError) as expected:
+        F.linear(*arguments)
+    with noalias.enabled("linear"), pytest.raises(RuntimeError) as got:
+        F.linear(*arguments)
+
+    assert str(got.value) == str(expected.value)

@@ -246,6 +246,16 @@ def test_retained_gradient_is_that_of_the_written_tensor_as_for_an_ordinary_one(
     assert torch.equal(v.grad, ordinary.grad.view(-1))
 
 
+def test_retained_gradient_of_a_later_output_is_left_to_stock() -> None:
+    """PyTorch cannot move that hook: it looks for it under the new node's output number."""
+    x = torch.randn(2, requires_grad=True)
+    part = (x * 2).split(1, 0)[1]
+    part.retain_grad()
+
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        part.mul_(2)
+
+
 def test_full_backward_hook_followed_by_an_in_place_activation_just_works() -> None:
     layer, seen = nn.Linear(8, 4), []
     layer.register_full_backward_hook(lambda module, gi, go: seen.append(go[0].clone()))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 # PyTorch's own, on the first use of forward-mode automatic differentiation.
-DEPRECATED = "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
+DEPRECATED = "ignore:`torch.jit.script` is deprecated"
 
 KEEPS: dict[str, Callable[[Tensor], object]] = {
     "itself": lambda g: g,

@@ -49,7 +49,7 @@ def is_curable(message: str) -> bool:
 
 
 def engine_made(program: Program) -> frozenset[str]:
-    """Variables that hold gradients, or views and copies of such."""
+    """Variables that hold gradients or a transform's results, or views and copies of such."""
     made: set[str] = set()
     for statement in walk(program):
         if isinstance(statement, Backward) or (
@@ -63,7 +63,7 @@ def engine_made(program: Program) -> frozenset[str]:
     return frozenset(name.removeprefix("$") for name in made)
 
 
-_DIFFERENTIATING = ("grad", "grad_and_value", "vjp", "vmap_grad", "jacrev")
+_DIFFERENTIATING = ("grad", "grad_and_value", "vjp", "vmap_grad", "jacrev", "jvp", "jacfwd", "vmap")
 
 
 # Operators that may return the tensor they are given.

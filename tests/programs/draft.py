@@ -29,7 +29,7 @@ class Draft:
         self.function = function
         self.values: dict[str, object] = {} if parent is None else parent.values
         self.locals: set[str] = set()
-        self.dtype = "float32" if parent is None else parent.dtype
+        self.dtype: str = "float32" if parent is None else parent.dtype
         if function:
             self.values = dict(self.values)
 

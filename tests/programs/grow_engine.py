@@ -25,7 +25,7 @@ def hook(draft: Draft, target: str | None = None) -> None:
         ways = ["log", "log", "keep", "scale", "retain_grad", "retain_grad"]
         # A node of several outputs shows its hooks all of them, also those a reference run does not
         # have.
-        if not any(name in x.grad_fn.name() for name in ("Split", "Unbind", "Chunk", "Unsafe")):
+        if not any(name in str(x.grad_fn) for name in ("Split", "Unbind", "Chunk", "Unsafe")):
             ways.append("node_pre")
             if not x._is_view():
                 ways.append("node")

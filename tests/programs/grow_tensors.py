@@ -38,7 +38,7 @@ def _bind(draft: Draft, tables: list[list[Operator]]) -> str | None:
     source = draft.recent(draft.tensors())
     if source is None:
         return None
-    chain = draft.chain(source, tables)  # type: ignore[arg-type]
+    chain = draft.chain(source, tables)
     if chain is None:
         return None
     rebinds = draft.rng.random() < 0.2 and (not draft.function or source[1:] in draft.locals)
@@ -51,7 +51,9 @@ def _unpack(draft: Draft) -> None:
     source = draft.recent(draft.tensors())
     if source is None:
         return
-    head = draft.chain(source, [PRODUCERS]) if draft.rng.random() < 0.6 else ()
+    head: tuple[Step, ...] | None = ()
+    if draft.rng.random() < 0.6:
+        head = draft.chain(source, [PRODUCERS])
     if head is None:
         return
     x: object = draft.value(source)

@@ -75,7 +75,7 @@ class _ReadCounter(TorchDispatchMode):
 
 
 def _offsets(x: Tensor) -> list[int]:
-    offsets = [x.storage_offset()]
+    offsets = [int(x.storage_offset())]
     for size, stride in zip(x.shape, x.stride(), strict=True):
         offsets = [offset + i * stride for offset in offsets for i in range(size)]
     return offsets

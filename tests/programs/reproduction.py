@@ -52,5 +52,5 @@ def show(program: Callable[[Record], None], cures: str) -> None:
                 record.error("uncaught", error)
             record.finish()
         runs.append(record.entries)
-    for item in differences(*runs) or ["no difference from stock"]:
-        print(item)
+    stock, cured = runs
+    print("\n".join(map(str, differences(stock, cured))) or "no difference from stock")

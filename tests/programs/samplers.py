@@ -47,7 +47,8 @@ def shape(rng: Random, x: Tensor, scope: Operands) -> Drawn:
 
 
 def factorise(rng: Random, numel: int) -> tuple[int, ...]:
-    sizes, rest = [], numel
+    sizes: list[int] = []
+    rest = numel
     while rest > 1 and len(sizes) < 3:
         sizes.append(rng.choice([n for n in range(1, rest + 1) if rest % n == 0]))
         rest //= sizes[-1]

@@ -16,6 +16,7 @@ from .statements import (
     Module,
     Program,
     Statement,
+    Step,
     Write,
     binds,
     reads,
@@ -157,6 +158,6 @@ def _simpler(statement: Statement) -> Iterator[tuple[Statement, ...]]:
 _PLAIN_STEPS = {"mul_number", "add_number", "view", "index", "select", "call", "make_dual"}
 
 
-def _shorter(steps: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+def _shorter(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
     for i in range(len(steps)):
         yield (*steps[:i], *steps[i + 1 :])

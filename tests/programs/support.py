@@ -164,13 +164,18 @@ def unaliased(x: object, site: int = -1) -> object:
     """A view's values, geometry and gradient in a storage of their own: as if it were no view.
 
     The version counter goes on from the same number, but is shared with nobody. What is no view
-    stays as it is.
+    stays as it is; a wrapper of `torch.func` does not say whether it holds one.
     """
-    if not isinstance(x, Tensor) or not x._is_view():
+    if not isinstance(x, Tensor):
+        return x
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    if not x._is_view() and not transformed:
         return x
     if VIEW_SITES is not None:
         VIEW_SITES.add(site)
-    if torch._C._functorch.peek_interpreter_stack() is None and not (x.is_conj() or x.is_neg()):
+    if transformed:
+        return x.clone()
+    if not (x.is_conj() or x.is_neg()):
         copy = _WithoutAlias.apply(x)
     elif torch._debug_has_internal_overlap(x) == 0:
         copy = x.new_empty_strided(x.size(), x.stride()).copy_(x)

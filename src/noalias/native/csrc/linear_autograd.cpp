@@ -331,7 +331,16 @@ LinearGradients linear_backward_autograd(
   }
   auto& [dx, dw, db] = result;
   if (history) {
-    torch::autograd::set_history(variable_list{dx, dw, db}, node);
+    // Each gradient depends on two operands, the bias's on one; what depends on
+    // nothing that requires grad has no history, as in PyTorch's composite.
+    const bool by_grad = wants_history(grad_output);
+    const Tensor none;
+    torch::autograd::set_history(
+        variable_list{
+            by_grad || wants_history(w) ? dx : none,
+            by_grad || wants_history(x) ? dw : none,
+            by_grad ? db : none},
+        node);
   }
   if (carries_tangent(x) || carries_tangent(grad_output) || carries_tangent(w)) {
     const auto [tx, tw, tb] =

@@ -36,6 +36,14 @@ bool is_routed(
       (has_bias && bias->dim() != 1)) {
     return false;
   }
+  // What cannot be computed raises PyTorch's own error.
+  if (input.sym_size(-1) != weight.sym_size(1) ||
+      input.scalar_type() != weight.scalar_type() ||
+      (has_bias &&
+       (bias->sym_size(0) != weight.sym_size(0) ||
+        bias->scalar_type() != input.scalar_type()))) {
+    return false;
+  }
   const Tensor none;
   const Tensor& b = has_bias ? *bias : none;
   const bool subclass =

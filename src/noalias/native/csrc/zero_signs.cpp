@@ -86,7 +86,7 @@ void add_zero_filled(
     const at::Tensor& part) {
   const at::Tensor slice = region.of(sum);
   Known* known = table().find(key);
-  if (known != nullptr && known->strides == sum.strides() &&
+  if (known != nullptr && sum.strides().equals(known->strides) &&
       clear_around(*known, sum, region)) {
     add_part(slice, part);
     return;
@@ -113,7 +113,7 @@ void hand_on(
     const at::Tensor& gradient,
     const std::optional<Region>& written) {
   const Known* before = table().find(from);
-  if (before == nullptr || before->strides != gradient.strides() ||
+  if (before == nullptr || !gradient.strides().equals(before->strides) ||
       table().find(to) != nullptr) {
     return;
   }

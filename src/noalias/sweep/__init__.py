@@ -1,0 +1,1 @@
+"""Which operators of the installed PyTorch return a view of a base nobody can see."""
