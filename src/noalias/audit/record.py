@@ -77,7 +77,7 @@ def fill(report: Report, recorder: Recorder) -> None:
 
     report.findings = findings(recorder)
     report.steps = Steps(recorder.steps.steps, recorder.steps.backward_calls, recorder.seconds)
-    report.opaque = tuple(recorder.opaque.values())
+    report.opaque = recorder.opaque
     report.environment = environment()
     report.rank = rank()
     report.notes = (*report.notes, *notes(recorder))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from noalias import native
-from noalias.audit import excerpt, overwritten, surroundings
+from noalias.audit import excerpt, overwritten, running
 from noalias.audit.engine import BackwardWatch
 from noalias.audit.finding import Origin, Verdict
+from noalias.audit.frames import forget_variables
+from noalias.audit.graph_costs import GraphCosts
 from noalias.audit.hooks import HookLines
 from noalias.audit.modules import ModulePaths
 from noalias.audit.result import OpaqueRegion
@@ -25,9 +25,7 @@ from noalias.audit.whose import Whose
 from noalias.ownership import explain as ownership
 
 if TYPE_CHECKING:
-    from noalias.native.core import Call, RewrittenHistories, SliceReads, ViewHistory
-
-F = TypeVar("F", bound=Callable[..., None])
+    from noalias.native.core import Call, ViewHistory
 
 _FILLS = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::index_put_", "aten::masked_fill_")
 """What ``base[...] = value`` calls: nothing of the slice's old value is needed."""
@@ -62,7 +60,6 @@ class Recorder:
     ) -> None:
         self.core = native.load()
         self.seen: dict[Key, Sighting] = {}
-        self.opaque: dict[tuple[int, int], OpaqueRegion] = {}
         self.forks = 0
         self.seconds = 0.0
         self.faults: dict[str, None] = {}
@@ -71,6 +68,7 @@ class Recorder:
         self._whose = Whose(also_users)
         self.modules = ModulePaths(self.core, self._returned if views else None)
         self.steps = StepCounter(self._step_done, most_steps)
+        self._costs = GraphCosts(self.core, self.seen, self.modules.path, self.origin)
         self._hooks = HookLines(self.core)
         self._backward = BackwardWatch(self.core, self)
         self._made_by: dict[int, Origin | None] = {}
@@ -84,8 +82,7 @@ class Recorder:
 
     def start(self) -> None:
         """Begin to record."""
-        _check_alone()
-        _recording.append(self)
+        running.begin(self)
         self._started = time.perf_counter()
         self.modules.start()
         self.steps.start()
@@ -95,9 +92,8 @@ class Recorder:
 
     def stop(self) -> None:
         """End the recording and leave PyTorch as it was. What was seen stays."""
-        if self not in _recording:
+        if not running.end(self):
             return
-        _recording.remove(self)
         self.pause()
         self._backward.stop()
         self._hooks.stop()
@@ -125,6 +121,11 @@ class Recorder:
             self._listening = False
             self.core.set_listener(None)
         self.core.stop_trail()
+
+    @property
+    def opaque(self) -> tuple[OpaqueRegion, ...]:
+        """Compiled code that took part in backward."""
+        return tuple(self._costs.opaque.values())
 
     def told(self) -> dict[Key, Sighting]:
         """What is worth telling: slices that are filled here and there, in no loop, are not."""
@@ -198,7 +199,7 @@ class Recorder:
 
     def _observers(self, tensor: Tensor) -> tuple[str, ...]:
         found = ownership.explain(tensor).observers
-        _forget_locals()
+        forget_variables()
         return tuple(dict.fromkeys(found))
 
     def _maker(self, view: ViewHistory, call: Call) -> Origin | None:
@@ -270,7 +271,7 @@ class Recorder:
         if not self._listening:
             return
         try:
-            self._count(roots)
+            self._costs.count(roots, self._active)
         except Exception:
             self._fault()
 
@@ -302,96 +303,6 @@ class Recorder:
         except Exception:
             self._fault()
 
-    def _count(self, roots: Sequence[Tensor]) -> None:
-        census = self.core.take_census(list(roots))
-        for group in census.histories:
-            key = self._behind(group)
-            if key is not None:
-                self._count_rewrites(key, group, roots)
-        for reads in census.reads:
-            if reads.count < LOOP or "sibling_views" in self._active:
-                continue
-            key = Key("NA202", reads.call.place, reads.call.module, reads.call.op)
-            sighting = self.seen.get(key)
-            if sighting is None:
-                sighting = self.seen[key] = Sighting(
-                    tuple(reads.slice_shape),
-                    reads.dtype,
-                    reads.base_bytes,
-                    "observable",
-                    ("the program reads it slice by slice",),
-                    graph=surroundings.around_reads(reads.read_from, reads.node, reads.count),
-                )
-            sighting.count += reads.count
-            sighting.copied += reads.count
-            sighting.peak = max(sighting.peak, reads.base_bytes)
-            sighting.bytes = max(sighting.bytes, reads.base_bytes)
-            # The first starts the sum; each further one adds its slice there.
-            sighting.saved_calls += reads.count - 1
-            sighting.saved_bytes += (reads.count - 1) * _slice_bytes(reads)
-        for region in census.compiled:
-            where = (region.call.place, region.call.module)
-            before = self.opaque.get(where)
-            calls = region.count + (before.calls if before is not None else 0)
-            origin = self.origin("", region.call.place)
-            self.opaque[where] = OpaqueRegion(
-                "torch.compile region",
-                origin.file,
-                origin.line,
-                self.modules.path(region.call.module),
-                calls,
-            )
-
-    def _count_rewrites(self, key: Key, group: RewrittenHistories, roots: Sequence[Tensor]) -> None:
-        sighting = self.seen[key]
-        base = max(group.base_bytes, 1)
-        # One node: the gradient of the base is copied whole, the slice twice, and once more where
-        # the view's own history goes through the base (AsStrided).
-        copied = group.count + (2 * group.view_bytes + group.restored_bytes) / base
-        sighting.copied += copied
-        if sighting.verdict == "hidden":
-            sighting.saved_calls += 3 * group.count + group.restored
-            sighting.saved_bytes += round(copied * base)
-        elif key.code == "NA201":
-            # The base's copy; and that of the slice, where nothing of its old value is needed.
-            overwritten = key.operator == "aten::copy_"
-            sighting.saved_calls += group.count * (2 if overwritten else 1)
-            sighting.saved_bytes += group.count * group.base_bytes
-            sighting.saved_bytes += group.view_bytes if overwritten else 0
-        share = group.view_bytes / group.count / base
-        sighting.peak = max(sighting.peak, base * (1 + share))
-        if sighting.graph is None:
-            sighting.graph = surroundings.around_rewrite(
-                roots,
-                group.sequence_number,
-                group.wrapped,
-                sighting.view_node,
-                cured=sighting.verdict == "hidden",
-            )
-
-    def _behind(self, group: RewrittenHistories) -> Key | None:
-        """The finding that a rewritten history belongs to; a new one where no write was told, and
-        None where that is because a cure updates it in place."""
-        call = group.call
-        here = [
-            key
-            for key in self.seen
-            if (key.place, key.module) == (call.place, call.module)
-            and key.code in ("NA101", "NA102", "NA201", "NA301")
-        ]
-        same = [key for key in here if key.operator == call.op]
-        if same or here:
-            return (same or here)[0]
-        if "slice_update" in self._active:
-            return None
-        # A tensor subclass or a transform: the core passes by, and the graph still has the node.
-        key = Key("NA102", call.place, call.module, call.op)
-        self.seen[key] = Sighting(
-            (), "", group.base_bytes, "unknown", ("a subclass or a transform hides it",)
-        )
-        self.seen[key].count = group.count
-        return key
-
     # Steps.
 
     def _step_done(self, steps: int) -> None:
@@ -415,35 +326,6 @@ class Recorder:
         self.faults[f"this is a bug in noalias, please report it: {last[-1]} ({where})"] = None
 
 
-_recording: list[Recorder] = []
-
-
-def _check_alone() -> None:
-    if _recording:
-        raise RuntimeError(
-            "noalias: an audit is running in this process already; end it before another begins"
-        )
-
-
-def _after_fork_in_child() -> None:
-    # The child's steps are not the program's: it runs on without the audit.
-    for recorder in list(_recording):
-        recorder.stop()
-
-
-def _after_fork_in_parent() -> None:
-    for recorder in _recording:
-        recorder.forks += 1
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child, after_in_parent=_after_fork_in_parent)
-
-
-def _slice_bytes(reads: SliceReads) -> int:
-    whole = math.prod(reads.base_shape)
-    return reads.base_bytes * math.prod(reads.slice_shape) // whole if whole else 0
-
-
 def _tensors(value: object) -> Iterable[Tensor]:
     if isinstance(value, Tensor):
         yield value
@@ -453,20 +335,3 @@ def _tensors(value: object) -> Iterable[Tensor]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from _tensors(item)
-
-
-def _forget_locals() -> None:
-    """Up to Python 3.12 reading ``f_locals`` leaves references to a function's variables in its
-    frame until it returns: owners that the program does not have. Dictionaries that somebody else
-    holds, from ``locals()``, are left alone."""
-    if sys.version_info >= (3, 13):
-        return
-    optimized = 0x1  # inspect.CO_OPTIMIZED: the variables live in the frame, not in a dictionary
-    for frame in sys._current_frames().values():
-        current = frame
-        while current is not None:
-            if current.f_code.co_flags & optimized:
-                snapshot = cast("dict[str, object]", current.f_locals)
-                if sys.getrefcount(snapshot) <= 3:  # the frame, this name, and the call itself
-                    snapshot.clear()
-            current = current.f_back  # type: ignore[assignment]

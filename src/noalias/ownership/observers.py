@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from types import CellType, FrameType, ModuleType
@@ -29,10 +30,10 @@ def names_of(value: object, ignore: object) -> Iterator[str]:
         for name, held in frame.f_locals.items():
             if held is value and not _is_ours(frame):
                 yield f"the variable {name!r} in {frame.f_code.co_name}, line {frame.f_lineno}"
-    # The snapshots of variables that were just read (up to Python 3.12), and modules' variables.
-    seen = {id(frame.f_locals) for frame in _frames()}
+    # Up to Python 3.12 a frame keeps the snapshot of its variables that was just read.
+    snapshots = {id(f.f_locals) for f in _frames() if f.f_code.co_flags & inspect.CO_OPTIMIZED}
     for holder in gc.get_referrers(value):
-        if holder is ignore or id(holder) in seen or isinstance(holder, FrameType):
+        if holder is ignore or id(holder) in snapshots or isinstance(holder, FrameType):
             continue
         if isinstance(holder, dict):
             yield from _in_dict(holder, value)
