@@ -71,6 +71,10 @@ docs: $(VENV)/.stamp-docs ## build the documentation, warnings as errors
 test-matrix: tools ## the suite on every supported PyTorch, each in its own environment
 	$(PYTHON) tools/test_matrix.py
 
+.PHONY: bench-check
+bench-check: tools $(VENV)/.stamp-test ## fail where a call is over 10 % slower than at the merge base
+	$(BIN)/python benchmarks/check.py
+
 .PHONY: clean
 clean: ## remove the environment and what tools left behind
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache

@@ -97,7 +97,9 @@ def _load(name: str) -> Command:
 
 def _overview() -> str:
     width = max(len(name) for name in [*COMMANDS, "--version"]) + 2
-    listed = "\n".join(f"  {name:<{width}}{_load(name).SUMMARY}" for name in COMMANDS)
+    # A summary's first line; the rest of it belongs to the command's own help.
+    summaries = {name: _load(name).SUMMARY.partition("\n")[0] for name in COMMANDS}
+    listed = "\n".join(f"  {name:<{width}}{text}" for name, text in summaries.items())
     return (
         "usage: noalias COMMAND [options]\n\n"
         "Ownership for PyTorch's autograd.\n\n"
