@@ -1,7 +1,7 @@
-"""Every operator in PyTorch's own database whose result is a view of a temporary, written to in place.
+"""Every operator of PyTorch's database whose result is a view of a temporary, written in place.
 
-Stock is the oracle: gradients bit for bit, and the same errors. Only the error that refuses a view may
-go away, and only where nobody can see the base.
+Stock is the oracle: gradients bit for bit, and the same errors. Only the error that refuses a view
+may go away, and only where nobody can see the base.
 """
 
 from __future__ import annotations

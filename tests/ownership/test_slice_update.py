@@ -235,9 +235,7 @@ def test_reads_between_writes() -> None:
 def test_second_derivatives() -> None:
     def program() -> list[Tensor | None]:
         state = _leaf(3, dtype=torch.float64)
-        (first,) = torch.autograd.grad(
-            _filled(state.sin()).pow(3).sum(), state, create_graph=True
-        )
+        (first,) = torch.autograd.grad(_filled(state.sin()).pow(3).sum(), state, create_graph=True)
         (second,) = torch.autograd.grad(first.sum(), state)
         return [first.detach(), second]
 
@@ -417,7 +415,7 @@ def test_anomaly_mode_names_the_line_of_the_write() -> None:
             base[1].copy_(x * 1)
             base[2].mul_(x.new_tensor([float("inf"), 0]))  # the line to be named
             base[2].mul_(0)
-            with pytest.raises(RuntimeError, match="SliceUpdate.* returned nan values"):
+            with pytest.raises(RuntimeError, match=r"SliceUpdate.* returned nan values"):
                 (base * torch.tensor(float("inf"))).sum().backward()
     text = "".join(str(warning.message) for warning in said)
     assert "base[2].mul_(0)" in text

@@ -112,7 +112,7 @@ def _linear_backward(
 
 
 def check_shapes(
-    input: Sequence[int],  # noqa: A002
+    input: Sequence[int],
     weight: Sequence[int],
     bias: Sequence[int] | None,
 ) -> None:
@@ -140,7 +140,7 @@ def check_shapes(
 
 
 def check_backward_shapes(
-    input: Sequence[int] | None,  # noqa: A002
+    input: Sequence[int] | None,
     grad_output: Sequence[int],
     weight: Sequence[int] | None,
     mask: Sequence[bool],
@@ -257,14 +257,14 @@ def _is_traced(tensor: Tensor) -> bool:
     return isinstance(tensor, (FakeTensor, FunctionalTensor))
 
 
-def _local_linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
+def _local_linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if _is_traced(input) and not capture.capturing_whole():
         return F.linear(input, weight, bias)
     return cast(Tensor, torch.ops.noalias.linear(input, weight, bias))
 
 
 def _local_linear_backward(
-    input: Tensor | None,  # noqa: A002
+    input: Tensor | None,
     grad_output: Tensor,
     weight: Tensor | None,
     mask: list[bool],

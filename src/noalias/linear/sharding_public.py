@@ -23,7 +23,7 @@ def register() -> None:
     from torch.distributed.tensor.experimental import register_sharding
 
     def linear_sharding(
-        input: DTensorSpec,  # noqa: A002
+        input: DTensorSpec,
         weight: DTensorSpec,
         bias: DTensorSpec | None = None,
     ) -> _Pairs:

@@ -110,8 +110,8 @@ def write_sources(sources: Mapping[str, bytes], folder: Path) -> int:
         if name.endswith(".cpp"):
             units.setdefault(zlib.crc32(name.encode()) % _UNITS, []).append(name)
     for index, names in enumerate(units.values()):
-        text = "".join(f'#include "{name}"\n' for name in names)
-        (folder / f"unit{index}.cc").write_text(text, encoding="utf-8")
+        unit = "".join(f'#include "{name}"\n' for name in names)
+        (folder / f"unit{index}.cc").write_text(unit, encoding="utf-8")
     return len(units)
 
 
