@@ -162,4 +162,6 @@ def _explicit_redistribution() -> Any:
 
 def wrap(local: object, specs: object) -> object:
     """Local results to DTensors; None stays None."""
-    return DTensor._op_dispatcher.wrap(local, specs)  # type: ignore[arg-type]
+    dispatcher: Any = DTensor._op_dispatcher
+    result: object = dispatcher.wrap(local, specs)
+    return result
