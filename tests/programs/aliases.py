@@ -120,6 +120,12 @@ class _Origins:
     def is_hooked_call(self, statement: Let) -> bool:
         return any(step[-1] in self.hooked for step in statement.chain)
 
+    def _modules(self, statement: Statement) -> list[int]:
+        """Sites of the modules a statement calls: a view may be made and written inside."""
+        chain = statement.chain if isinstance(statement, Let) else ()
+        called = [str(step[1]) for step in chain if step[0] == "call"]
+        return [self._binders[module][0] for module in called if module in self._binders]
+
     def of(self, name: str) -> list[int]:
         found: list[int] = []
         for _ in range(16):
@@ -128,6 +134,7 @@ class _Origins:
             site, statement = self._binders[name]
             if _makes_a_tensor(statement):
                 found.append(site)
+            found += self._modules(statement)
             if isinstance(statement, Call):
                 source = statement.arguments[0]
             else:
