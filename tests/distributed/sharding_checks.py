@@ -234,19 +234,12 @@ class Block(nn.Module):
 def styles() -> Answer:
     """Column, row and sequence styles: converted, and unchanged under the cure ``linear``."""
     return {
-        "converted": _styles(noalias.convert, cure=False, compiled=False),
-        "cured": _styles(lambda module: module, cure=True, compiled=False),
+        "converted": _styles(noalias.convert, cure=False),
+        "cured": _styles(lambda module: module, cure=True),
     }
 
 
-def compiled_styles() -> Answer:
-    return {
-        "converted": _styles(noalias.convert, cure=False, compiled=True),
-        "cured": _styles(lambda module: module, cure=True, compiled=True),
-    }
-
-
-def _styles(change: Callable[[nn.Module], nn.Module], *, cure: bool, compiled: bool) -> Answer:
+def _styles(change: Callable[[nn.Module], nn.Module], *, cure: bool) -> Answer:
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         RowwiseParallel,
@@ -268,14 +261,11 @@ def _styles(change: Callable[[nn.Module], nn.Module], *, cure: bool, compiled: b
         "down": RowwiseParallel(output_layouts=Shard(1), use_local_output=False),
     }
     change(parallelize_module(block, _mesh(4), plan))
-    run: Callable[[Tensor], Tensor] = (
-        torch.compile(block, backend="aot_eager", fullgraph=True) if compiled else block
-    )
     if cure:
         noalias.enable("linear")
     try:
         placed = distribute_tensor(x, _mesh(4), [Shard(1)])
-        output = run(placed)
+        output = block(placed)
         names = dict(graph.names(output))
         output.square().sum().backward()
     finally:
@@ -344,5 +334,4 @@ CHECKS: tuple[Callable[[], Answer], ...] = (
     partial_gradient,
     styles,
     compiled_uneven,
-    compiled_styles,
 )

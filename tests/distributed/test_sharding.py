@@ -125,13 +125,6 @@ def test_parallel_styles_keep_linear_whole(answers: Answers, way: str) -> None:
         assert "ViewBackward0" not in answer[way]["names"]
 
 
-@pytest.mark.parametrize("way", ["converted", "cured"])
-def test_compiled_parallel_styles_compute_the_same(answers: Answers, way: str) -> None:
-    for answer in each_rank(answers, checks.compiled_styles):
-        assert answer[way]["value"]
-        assert answer[way]["gradients"]
-
-
 def test_a_compiled_uneven_batch_computes_the_same(answers: Answers) -> None:
     for answer in each_rank(answers, checks.compiled_uneven):
         assert answer == {"value": True, "gradients": [True, True, True]}
