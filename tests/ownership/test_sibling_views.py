@@ -492,7 +492,7 @@ def test_anomaly_mode_runs_stock() -> None:
     assert _added(program) == 0
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_function_transforms_and_batched_gradients() -> None:
     def program() -> list[Tensor | None]:
         x = torch.randn(STEPS, 3)

@@ -502,7 +502,7 @@ def test_nothing_to_write(shape: tuple[int, ...]) -> None:
     assert _updates(program) == 0
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_forward_mode_tangents_are_stocks() -> None:
     def program() -> list[Tensor | None]:
         value, tangent = torch.randn(3), torch.randn(3)
