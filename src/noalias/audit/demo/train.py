@@ -77,7 +77,7 @@ class Network(nn.Module):
         return out
 
 
-def main(steps: int = 20) -> None:
+def main(steps: int = 40) -> None:
     torch.manual_seed(0)
     network = Network()
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
