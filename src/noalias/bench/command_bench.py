@@ -28,6 +28,7 @@ _EPILOG = """\
 tables:
   three-way  linear and an in-place activation: before PyTorch 2.15, as installed, by hand, noalias
   hot-path   tiny inputs, one call: F.linear against noalias.linear
+  compiled   torch.compile: the time it takes, and a compiled step's
   inplace    in-place calls with nothing to cure, and small programs with a hidden base
   growth     loops over time: backward time and peak bytes over the number of steps
   models     training steps of public networks, stock against enable()
@@ -210,6 +211,13 @@ def _hot_path(args: argparse.Namespace, progress: Progress) -> _Measured:
     return _Measured(rows, (hot_path.table(rows),))
 
 
+def _compiled(args: argparse.Namespace, progress: Progress) -> _Measured:
+    from noalias.bench import compiled
+
+    rows = compiled.run(device=args.device, rounds=args.rounds or 100, progress=progress)
+    return _Measured(rows, (compiled.table(rows),))
+
+
 def _inplace(args: argparse.Namespace, progress: Progress) -> _Measured:
     from noalias.bench import compare, inplace
 
@@ -265,6 +273,7 @@ def _overhead(args: argparse.Namespace, progress: Progress) -> _Measured:
 _MEASUREMENTS: dict[str, Callable[[argparse.Namespace, Progress], _Measured]] = {
     "three-way": _three_way,
     "hot-path": _hot_path,
+    "compiled": _compiled,
     "inplace": _inplace,
     "growth": _growth,
     "models": _models,
