@@ -184,6 +184,18 @@ def test_routed_linear_has_stocks_values_gradients_and_strides_in_every_bit(
     assert [g.stride() for g in got] == [e.stride() for e in expected]
 
 
+def test_bias_that_is_not_contiguous_is_left_to_stock() -> None:
+    x, weight, bias = torch.randn(4, 4, 2), torch.randn(2, 2), torch.randn(4, 2)[::2, 0]
+    weight.requires_grad_()
+    expected = F.linear(x, weight, bias)
+    with noalias.enabled("linear"):
+        got = F.linear(x, weight, bias)
+
+    assert torch.equal(got, expected)
+    assert got._version == expected._version  # stock adds such a bias in place
+    assert noalias.graph.names(got) == noalias.graph.names(expected)
+
+
 def test_routed_linear_under_torch_func_is_no_view_of_the_level() -> None:
     views: list[bool] = []
 
@@ -232,3 +244,22 @@ def test_routed_linear_raises_stocks_own_errors(
         F.linear(*arguments)
 
     assert str(got.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+def test_tracing_after_compiling_with_the_cures_on_still_finds_pytorchs_kernels(mode: str) -> None:
+    """PyTorch's Python operators remember kernels by key; a guard that is gone is forgotten."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def activate(x: Tensor) -> Tensor:
+        return F.relu(F.instance_norm(x), inplace=True)
+
+    def step(x: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad((x * 2).view(-1).relu_().sum(), x)
+
+    with noalias.enabled():
+        compiled = torch.compile(activate, backend="aot_eager")
+        compiled(torch.randn(2, 3, 4, requires_grad=True)).sum().backward()
+
+    traced = make_fx(step, tracing_mode=mode)(torch.randn(2, 3, requires_grad=True))
+    assert "threshold_backward" in traced.code

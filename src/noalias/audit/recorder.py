@@ -23,6 +23,7 @@ from noalias.audit.sightings import LOOP, Key, Sighting
 from noalias.audit.steps import StepCounter
 from noalias.audit.whose import Whose
 from noalias.ownership import explain as ownership
+from noalias.ownership.dispatch_cache import forget_resolved_kernels
 
 if TYPE_CHECKING:
     from noalias.native.core import Call, ViewHistory
@@ -120,6 +121,7 @@ class Recorder:
         if self._listening:
             self._listening = False
             self.core.set_listener(None)
+            forget_resolved_kernels()
         self.core.stop_trail()
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from noalias import native
 from noalias.ownership import fsdp
+from noalias.ownership.dispatch_cache import forget_resolved_kernels
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def enable(*cures: str) -> None:
         op.require_core()
     for cure in chosen:
         core.enable_cure(cure)
+    forget_resolved_kernels()
     fsdp.watch()
 
 
@@ -80,6 +82,7 @@ def disable(*cures: str) -> None:
     core = native.load()
     for cure in _checked(cures, core.known_cures()):
         core.disable_cure(cure)
+    forget_resolved_kernels()
 
 
 @contextmanager
@@ -99,6 +102,7 @@ def enabled(*cures: str) -> Iterator[None]:
     finally:
         for cure in added:
             core.disable_cure(cure)
+        forget_resolved_kernels()
 
 
 def status() -> Status:

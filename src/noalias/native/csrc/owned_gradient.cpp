@@ -131,8 +131,10 @@ struct Unboxed {
 
   template <typename... Args>
   static Tensor call(DispatchKeySet keys, Args&&... args) {
+    // Keys above autograd have had their turn; PythonDispatcher, which tracing
+    // switches on, would lead the call back here.
     return Op::redispatch(
-        keys.remove(c10::DispatchKey::AutogradFunctionality)
+        (keys & c10::after_autograd_keyset)
             .add(c10::DispatchKey::AutogradOther),
         std::forward<Args>(args)...);
   }

@@ -33,7 +33,7 @@ bool is_routed(
   if (input.dim() < 2 || weight.dim() != 2 ||
       input.layout() != c10::kStrided || weight.layout() != c10::kStrided ||
       input.is_nested() || weight.is_nested() || weight.is_quantized() ||
-      (has_bias && bias->dim() != 1)) {
+      (has_bias && (bias->dim() != 1 || !bias->is_contiguous()))) {
     return false;
   }
   // What cannot be computed raises PyTorch's own error.
