@@ -73,8 +73,9 @@ def _saved_attributes(node: Node) -> list[str]:
 def _read(node: Node, attribute: str) -> Tensor | None:
     try:
         value = getattr(node, attribute)
-    except RuntimeError:
-        # Freed by a backward, or overwritten in place: nothing to compare.
+    except Exception:
+        # Freed by a backward, overwritten in place, or packed by a hook of the program's own, which
+        # may raise anything when asked to unpack: nothing to compare.
         return None
     return value if isinstance(value, Tensor) and value.layout is torch.strided else None
 
