@@ -1,10 +1,10 @@
 """PyTorch's Python operators remember which kernel a key led to; make them look again.
 
 ``torch._ops.OpOverload`` keeps in ``_dispatch_cache`` (private, PyTorch 2.9 to 2.15) what a
-dispatch key was resolved to, and tracing calls kernels by it. The guards of the core are registered
-for keys such as ``AutogradCPU``; an operator that was resolved to one while it was there would,
-once it is gone, be led to the fallback for operators without a derivative. Where the attribute does not
-exist there is nothing that could be stale.
+dispatch key was resolved to, and tracing calls kernels by it. The guards of the core are
+registered for keys such as ``AutogradCPU``; an operator that was resolved to one while it was
+there would, once it is gone, be led to the fallback for operators without a derivative. Where
+the attribute does not exist there is nothing that could be stale.
 """
 
 from __future__ import annotations
