@@ -22,8 +22,8 @@ from noalias.audit.result import OpaqueRegion
 from noalias.audit.sightings import LOOP, Key, Sighting
 from noalias.audit.steps import StepCounter
 from noalias.audit.whose import Whose
+from noalias.native.dispatch_cache import forget_resolved_kernels
 from noalias.ownership import explain as ownership
-from noalias.ownership.dispatch_cache import forget_resolved_kernels
 
 if TYPE_CHECKING:
     from noalias.native.core import Call, ViewHistory

@@ -14,6 +14,7 @@ from torch import Tensor
 from noalias import native
 from noalias.linear import capture, composite, tools
 from noalias.linear.subclasses import has_own_rule, is_distributed
+from noalias.native.dispatch_cache import forget_resolved_kernels
 
 if TYPE_CHECKING:
     from noalias.native.core import Core
@@ -132,6 +133,7 @@ def require_core() -> Core:
             # Dropping the library takes its kernels back; PyTorch refuses fake kernels and
             # batching rules next to a composite.
             _stand_in = None
+            forget_resolved_kernels()  # tracing may have resolved the operators to it
             _tools = tools.register()
             _entry = core.linear
             _core = core

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from noalias import native
+from noalias.native.dispatch_cache import forget_resolved_kernels
 from noalias.ownership import fsdp
-from noalias.ownership.dispatch_cache import forget_resolved_kernels
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ import torch
 
 
 def forget_resolved_kernels() -> None:
-    """Clear what the aten operators in use have resolved. Call it after kernels came or went."""
-    for packet in list(vars(torch.ops.aten).values()):
-        if isinstance(packet, torch._ops.OpOverloadPacket):
-            for overload in list(vars(packet).values()):
-                if isinstance(overload, torch._ops.OpOverload):
-                    getattr(overload, "_dispatch_cache", {}).clear()
+    """Clear what the operators in use have resolved. Call it after kernels came or went."""
+    for namespace in (torch.ops.aten, torch.ops.noalias):
+        for packet in list(vars(namespace).values()):
+            if isinstance(packet, torch._ops.OpOverloadPacket):
+                for overload in list(vars(packet).values()):
+                    if isinstance(overload, torch._ops.OpOverload):
+                        getattr(overload, "_dispatch_cache", {}).clear()
