@@ -68,7 +68,10 @@ def counting_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
 def spawn(sources: Path) -> Iterator[Spawn]:
     """Start Python on some code, with the tiny core's sources; nothing outlives the test."""
     started: list[subprocess.Popen[str]] = []
+    # A job that a shell started in the background ignores SIGINT, and so would its children.
     prelude = f"""\
+        import signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         from pathlib import Path
         from noalias.native import toolchain
         toolchain.SOURCES = Path({str(sources)!r})
