@@ -218,7 +218,15 @@ Tensor backward(
   static const c10::OperatorHandle op = handle_of(View::Operator::name);
   Stack stack;
   torch::jit::push(stack, part, sizes, arguments...);
-  stock_kernels<View>().at(keys.highestPriorityTypeId()).callBoxed(op, keys, &stack);
+  // Tracing calls this kernel by its key, with keys above autograd still set, or
+  // with autograd's masked out: PyTorch's own kernel is the same for every key.
+  constexpr auto from_autograd_on = c10::after_autograd_keyset |
+      c10::DispatchKeySet(c10::DispatchKey::AutogradFunctionality);
+  const auto key = (keys & from_autograd_on).highestPriorityTypeId();
+  const StockKernels& kernels = stock_kernels<View>();
+  const auto found = kernels.find(key);
+  const auto& stock = found == kernels.end() ? *kernels.begin() : *found;
+  stock.second.callBoxed(op, keys, &stack);
   return torch::jit::pop(stack).toTensor();
 }
 
