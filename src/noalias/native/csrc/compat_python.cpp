@@ -46,6 +46,11 @@ PythonHold hold_beside_the_tensor(PyObject* object) {
   (void)object;
   return PythonHold::kName;
 #else
+  // Most bases have a name; that needs no lock to see. The tensor keeps the object
+  // alive, and a count that changes meanwhile has another owner.
+  if (__atomic_load_n(&object->ob_refcnt, __ATOMIC_RELAXED) != 1) {
+    return PythonHold::kName;
+  }
   const InterpreterLock lock;
   if (Py_REFCNT(object) != 1) {
     return PythonHold::kName;

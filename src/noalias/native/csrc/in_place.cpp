@@ -1,26 +1,17 @@
 #include "in_place.h"
 
-#include "counters.h"
-#include "events.h"
-#include "hidden_base.h"
+#include "in_place_call.h"
+#include "in_place_unboxed.h"
 #include "sibling_parts.h"
-#include "slice_update.h"
-#include "trail.h"
-
-#include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <atomic>
 #include <mutex>
-#include <optional>
 #include <string_view>
 #include <unordered_set>
 
 namespace noalias {
 
 namespace {
-
-namespace impl = torch::autograd::impl;
 
 // Writes to metadata (shape, storage, history), not to values.
 const std::unordered_set<std::string_view>& metadata_operators() {
@@ -37,21 +28,6 @@ const std::unordered_set<std::string_view>& metadata_operators() {
       "aten::sparse_resize_and_clear_",
   };
   return names;
-}
-
-// Somebody between autograd and the backend still has to see the call: a
-// subclass, a mode, a tracer. They get stock PyTorch.
-bool is_observed_below(c10::DispatchKeySet keys) {
-  return keys.has_any(c10::DispatchKeySet(
-      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize}));
-}
-
-// A functorch level has still to see the call. The proof knows its wrappers.
-bool is_functorch_below(c10::DispatchKeySet keys) {
-  return keys.has_any(c10::DispatchKeySet(
-      {c10::DispatchKey::FuncTorchBatched,
-       c10::DispatchKey::FuncTorchGradWrapper,
-       c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
 }
 
 bool requires_grad(const c10::IValue& value) {
@@ -84,11 +60,7 @@ bool any_requires_grad(c10::ArrayRef<c10::IValue> arguments) {
   return false;
 }
 
-// Who wants to hear of in-place calls.
-std::atomic<bool> hidden_bases_on{false};
-std::atomic<bool> slice_updates_on{false};
-
-// The in-place operators' kernel.
+// The kernel of an in-place operator of any schema.
 class InPlaceGuard final : public Guard {
  public:
   using Guard::Guard;
@@ -99,130 +71,32 @@ class InPlaceGuard final : public Guard {
       Stack* stack) override {
     const size_t count = op.schema().arguments().size();
     const c10::IValue& written = (*stack)[stack->size() - count];
-    if (listening()) {
-      call_and_tell(op, keys, stack, written);
-      return;
-    }
-    if (written.isTensor()) {
-      call_on(written.toTensor(), op, keys, stack);
-      return;
-    }
-    for (const Tensor& tensor : written.toTensorVector()) {
-      cure(tensor, keys, arguments(op, *stack));
-    }
-    call_stock(op, keys, stack);
-  }
-
- private:
-  static c10::ArrayRef<c10::IValue> arguments(
-      const c10::OperatorHandle& op,
-      const Stack& stack) {
-    const size_t count = op.schema().arguments().size();
-    return c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - count);
-  }
-
-  // The metadata of a differentiable view that is written while history is
-  // recorded, nullptr for everything else.
-  static const DifferentiableViewMeta* recorded_view(
-      const Tensor& written,
-      c10::DispatchKeySet keys) {
-    if (!written.defined()) {
-      return nullptr;
-    }
-    const DifferentiableViewMeta* meta = impl::get_view_autograd_meta(written);
-    const bool recorded = meta != nullptr && meta->has_bw_view() &&
-        c10::GradMode::is_enabled() && !is_observed_below(keys);
-    return recorded ? meta : nullptr;
-  }
-
-  // The verdict where history is at stake, after acting on it.
-  static std::optional<Verdict> cure(
-      const Tensor& written,
-      c10::DispatchKeySet keys,
-      c10::ArrayRef<c10::IValue> arguments) {
-    const bool on = hidden_bases_on.load(std::memory_order_relaxed);
-    const DifferentiableViewMeta* meta =
-        on || listening() ? recorded_view(written, keys) : nullptr;
-    if (meta == nullptr || !any_requires_grad(arguments)) {
-      return std::nullopt;
-    }
-    const Verdict verdict = verdict_on(written, *meta);
-    count(counters().seen);
-    if (verdict != Verdict::kHidden) {
-      count(counters().kept[static_cast<size_t>(verdict)]);
-    } else if (on) {
-      drop_view(written);
-      count(counters().cured);
-    }
-    return verdict;
-  }
-
-  void call_on(
-      const Tensor& written,
-      const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
-      Stack* stack) const {
-    cure(written, keys, arguments(op, *stack));
-    if (!slice_updates_on.load(std::memory_order_relaxed) ||
-        is_functorch_below(keys) || recorded_view(written, keys) == nullptr) {
-      call_stock(op, keys, stack);
-      return;
-    }
-    const Tensor view = written; // the stack's own is consumed by the call
-    SliceUpdateWatch watch(view);
-    call_stock(op, keys, stack);
-    watch.finish();
-  }
-
-  // The same for one tensor, with somebody listening.
-  void call_and_tell(
-      const c10::OperatorHandle& op,
-      c10::DispatchKeySet keys,
-      Stack* stack,
-      const c10::IValue& written) const {
-    const std::string name = c10::toString(op.operator_name());
-    const std::vector<Tensor> tensors = written.isTensor()
-        ? std::vector<Tensor>{written.toTensor()}
-        : written.toTensorVector();
-    const bool recording =
-        c10::GradMode::is_enabled() && !is_observed_below(keys);
-    for (const Tensor& tensor : tensors) {
-      const auto verdict = cure(tensor, keys, arguments(op, *stack));
-      const bool dropped = verdict == Verdict::kHidden &&
-          hidden_bases_on.load(std::memory_order_relaxed);
-      note_write(name, tensor);
-      if (recording && tensor.defined() &&
-          (verdict.has_value() || listening_to_all())) {
-        tell(
-            dropped ? "cured" : "write",
-            name,
-            tensor,
-            verdict.has_value() ? name_of(*verdict) : "");
-      }
-    }
-    try {
-      if (tensors.size() == 1 && written.isTensor()) {
-        call_on(tensors.front(), op, keys, stack);
-      } else {
-        call_stock(op, keys, stack);
-      }
-    } catch (const std::exception& error) {
-      if (recording && !tensors.empty()) {
-        tell("failed", name, tensors.front(), error.what());
-      }
-      throw;
+    const auto any_requires_grad = [&] {
+      return noalias::any_requires_grad(
+          c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count));
+    };
+    const auto stock = [&] { call_stock(op, keys, stack); };
+    const InPlaceCall call{op, keys, any_requires_grad, stock};
+    if (!written.isTensor()) {
+      call.on(written.toTensorVector());
+    } else if (may_matter(written.toTensor(), keys, any_requires_grad)) {
+      call.on(written.toTensor());
+    } else {
+      stock();
     }
   }
 };
 
 std::unique_ptr<Overrides> guard_in_place_operators() {
   auto overrides = std::make_unique<Overrides>();
+  const auto guarded = guard_without_boxing(*overrides);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
     if (op.has_value() && op->hasSchema() &&
         op->schema().getNamespace() == "aten" &&
-        writes_in_place(op->schema())) {
+        writes_in_place(op->schema()) &&
+        guarded.count(c10::toString(name)) == 0) {
       overrides->add<InPlaceGuard>(*op);
     }
   }

@@ -51,21 +51,26 @@ void Overrides::install(
     std::lock_guard<std::mutex> guard(archive().lock);
     archive().kernels.push_back(kernel);
   }
-  auto found = libraries_.find(key);
-  if (found == libraries_.end()) {
-    found = libraries_
-                .try_emplace(
-                    key,
-                    torch::Library::IMPL,
-                    std::string(op.schema().getNamespace().value()),
-                    key,
-                    __FILE__,
-                    __LINE__)
-                .first;
-  }
-  found->second.impl(
+  library(op, key).impl(
       c10::toString(op.operator_name()).c_str(),
       torch::CppFunction::makeFromBoxedKernel(kernel));
+}
+
+torch::Library& Overrides::library(
+    const c10::OperatorHandle& op,
+    c10::DispatchKey key) {
+  const auto found = libraries_.find(key);
+  return found != libraries_.end()
+      ? found->second
+      : libraries_
+            .try_emplace(
+                key,
+                torch::Library::IMPL,
+                std::string(op.schema().getNamespace().value()),
+                key,
+                __FILE__,
+                __LINE__)
+            .first->second;
 }
 
 } // namespace noalias

@@ -18,7 +18,8 @@ c10::ArrayRef<c10::DispatchKey> autograd_backend_keys();
 // PyTorch registers its autograd kernels for the alias key Autograd. A kernel
 // for a runtime key (AutogradCPU, ...) takes precedence, so PyTorch's own is
 // looked up first, ours is registered over it, and calls it boxed. Dropping the
-// registration restores the dispatch table exactly.
+// registration restores the dispatch table exactly. StockKernel is the way past an
+// unboxed one.
 //
 // A thread may be inside one of our kernels while another drops the
 // registration. What is dropped is the table entry: the functor itself is kept
@@ -72,6 +73,17 @@ class Overrides final : public Cure {
     }
   }
 
+  // The same with a plain function, which needs no boxing and never goes away.
+  template <typename F>
+  void add_function(const c10::OperatorHandle& op, F function) {
+    for (const auto key : autograd_backend_keys()) {
+      if (possible(op, key)) {
+        library(op, key).impl(
+            c10::toString(op.operator_name()).c_str(), function);
+      }
+    }
+  }
+
   // Guards `op` for one key.
   template <typename G, typename... Args>
   void add_for(
@@ -90,6 +102,10 @@ class Overrides final : public Cure {
       const c10::OperatorHandle& op,
       c10::DispatchKey key,
       const c10::BoxedKernel& kernel);
+
+  torch::Library& library(
+      const c10::OperatorHandle& op,
+      c10::DispatchKey key);
 
   std::map<c10::DispatchKey, torch::Library> libraries_;
 };

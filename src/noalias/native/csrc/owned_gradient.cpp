@@ -3,6 +3,7 @@
 #include "counters.h"
 #include "owned_formulas.h"
 #include "owned_memory.h"
+#include "stock_kernel.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -114,37 +115,11 @@ bool has_only_pytorchs_kernel(const c10::OperatorHandle& op) {
       !op.hasKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
 }
 
-// Note [Calling PyTorch's kernel without boxing]
-//
-// Arithmetic runs in every forward pass, so the way past our kernel must cost
-// nothing. PyTorch's own sits on the alias key Autograd and so in the table entry
-// of every autograd key, of which only AutogradCPU is ours. It is called through
-// the entry of AutogradOther, and masks that key out like any other. An operator
-// with a composite kernel besides has that one in the entry, with other bits.
-template <typename Op>
-struct Unboxed {
-  static bool prepare(const c10::OperatorHandle& op) {
-    return !op.hasKernelForDispatchKey(c10::DispatchKey::AutogradOther) &&
-        !op.hasKernelForDispatchKey(
-            c10::DispatchKey::CompositeImplicitAutograd);
-  }
-
-  template <typename... Args>
-  static Tensor call(DispatchKeySet keys, Args&&... args) {
-    // Keys above autograd have had their turn; PythonDispatcher, which tracing
-    // switches on, would lead the call back here.
-    return Op::redispatch(
-        (keys & c10::after_autograd_keyset)
-            .add(c10::DispatchKey::AutogradOther),
-        std::forward<Args>(args)...);
-  }
-};
-
-// For these: the kernel as it was found, looked up once and kept until the process
-// ends.
+// Where StockKernel does not reach: the kernel as it was found, looked up once and
+// kept until the process ends.
 template <typename Op>
 struct Boxed {
-  static bool prepare(const c10::OperatorHandle& op) {
+  static bool is_reachable(const c10::OperatorHandle& op) {
     if (!kernel().has_value()) {
       kernel().emplace(
           op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU));
@@ -230,12 +205,11 @@ class OwnedGradients final : public Cure {
       typename Op,
       typename Write,
       typename Formula,
-      typename Stock = Unboxed<Op>>
+      typename Stock = StockKernel<Op>>
   void add() {
     using Kernel = InFront<Stock, Write, Formula, typename Op::schema>;
-    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
-        Op::name, Op::overload_name);
-    if (has_only_pytorchs_kernel(op) && Stock::prepare(op)) {
+    const auto op = StockKernel<Op>::handle();
+    if (has_only_pytorchs_kernel(op) && Stock::is_reachable(op)) {
       library_.impl(
           c10::toString(op.operator_name()).c_str(), TORCH_FN(Kernel::kernel));
     }

@@ -3,7 +3,9 @@
 #include "compat_engine.h"
 #include "counters.h"
 #include "gradient_proof.h"
+#include "override.h"
 #include "region.h"
+#include "stock_kernel.h"
 #include "zero_signs.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -15,8 +17,6 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
-#include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <typeinfo>
@@ -191,21 +191,6 @@ struct Diagonal {
   }
 };
 
-// PyTorch's own kernels, by key. Filled when the cure is switched on and then
-// kept until the process ends: a thread may still be inside one of ours when it
-// is switched off.
-using StockKernels = std::map<c10::DispatchKey, c10::SafeKernelFunction>;
-
-template <typename View>
-StockKernels& stock_kernels() {
-  static StockKernels kernels;
-  return kernels;
-}
-
-c10::OperatorHandle handle_of(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
-}
-
 template <typename View, typename... Arguments>
 Tensor backward(
     c10::DispatchKeySet keys,
@@ -215,19 +200,8 @@ Tensor backward(
   if (is_plain_backward(keys, part)) {
     return plain_backward(keys, part, sizes, View{arguments...});
   }
-  static const c10::OperatorHandle op = handle_of(View::Operator::name);
-  Stack stack;
-  torch::jit::push(stack, part, sizes, arguments...);
-  // Tracing calls this kernel by its key, with keys above autograd still set, or
-  // with autograd's masked out: PyTorch's own kernel is the same for every key.
-  constexpr auto from_autograd_on = c10::after_autograd_keyset |
-      c10::DispatchKeySet(c10::DispatchKey::AutogradFunctionality);
-  const auto key = (keys & from_autograd_on).highestPriorityTypeId();
-  const StockKernels& kernels = stock_kernels<View>();
-  const auto found = kernels.find(key);
-  const auto& stock = found == kernels.end() ? *kernels.begin() : *found;
-  stock.second.callBoxed(op, keys, &stack);
-  return torch::jit::pop(stack).toTensor();
+  return StockKernel<typename View::Operator>::call(
+      keys, part, sizes, arguments...);
 }
 
 class SiblingViews final : public Cure {
@@ -242,22 +216,14 @@ class SiblingViews final : public Cure {
   // Unboxed: the call is as cheap as PyTorch's own.
   template <typename View, typename... Arguments>
   void guard() {
-    const auto op = handle_of(View::Operator::name);
-    for (const auto key : autograd_backend_keys()) {
-      if (!Overrides::possible(op, key)) {
-        continue;
-      }
-      stock_kernels<View>().insert_or_assign(
-          key, op.getComputedKernelForDispatchKey(key));
-      libraries_
-          .try_emplace(
-              key, torch::Library::IMPL, "aten", key, __FILE__, __LINE__)
-          .first->second.impl(
-              View::Operator::name, &backward<View, Arguments...>);
+    using Stock = StockKernel<typename View::Operator>;
+    const auto op = Stock::handle();
+    if (Stock::is_reachable(op)) {
+      overrides_.add_function(op, TORCH_FN((backward<View, Arguments...>)));
     }
   }
 
-  std::map<c10::DispatchKey, torch::Library> libraries_;
+  Overrides overrides_;
 };
 
 } // namespace

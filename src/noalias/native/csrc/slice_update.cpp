@@ -57,8 +57,9 @@ class SliceUpdate final : public CopySlices {
             placeholder(),
             std::move(stock.view),
             std::move(stock.view_fn),
-            std::move(stock.fn)) {
+            no_edges()) {
     base = std::move(stock.base);
+    fn = std::move(stock.fn);
     input_metadata_.clear();
     input_metadata_.emplace_back(std::move(stock.mutable_input_metadata(0)));
     next_edges_ = std::move(stock.next_edges());
@@ -89,10 +90,21 @@ class SliceUpdate final : public CopySlices {
   }
 
  private:
-  // The constructor wants a base to read what is then taken from `stock`.
+  // The constructor wants a base and a function to read what is then taken from
+  // `stock`. These have next to nothing to read.
   static const Tensor& placeholder() {
-    static const auto* instance = new Tensor(at::empty({}));
-    return *instance;
+    static const Tensor instance = at::empty({});
+    return instance;
+  }
+
+  static const NodePtr& no_edges() {
+    struct NoEdges final : Node {
+      variable_list apply(variable_list&& /*inputs*/) override {
+        return {};
+      }
+    };
+    static const NodePtr instance = make_node<NoEdges>();
+    return instance;
   }
 
   bool may_update(const Tensor& gradient) const {

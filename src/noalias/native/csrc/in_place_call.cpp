@@ -1,0 +1,137 @@
+#include "in_place_call.h"
+
+#include "counters.h"
+#include "hidden_base.h"
+#include "slice_update.h"
+#include "trail.h"
+
+#include <optional>
+#include <string>
+
+namespace noalias {
+
+namespace {
+
+// A functorch level has still to see the call. The proof knows its wrappers.
+bool is_functorch_below(c10::DispatchKeySet keys) {
+  constexpr c10::DispatchKeySet levels(
+      {c10::DispatchKey::FuncTorchBatched,
+       c10::DispatchKey::FuncTorchGradWrapper,
+       c10::DispatchKey::FuncTorchDynamicLayerBackMode});
+  return keys.has_any(levels);
+}
+
+// The view whose history is at stake, nullptr where none is.
+const DifferentiableViewMeta* view_at_stake(
+    const InPlaceCall& call,
+    const Tensor& written) {
+  const auto* meta = recorded_view(written, call.keys);
+  return meta != nullptr && call.any_requires_grad() ? meta : nullptr;
+}
+
+// The verdict, after acting on it.
+Verdict cure(const Tensor& written, const DifferentiableViewMeta& meta) {
+  const Verdict verdict = verdict_on(written, meta);
+  count(counters().seen);
+  if (verdict != Verdict::kHidden) {
+    count(counters().kept[static_cast<size_t>(verdict)]);
+  } else if (hidden_bases_on.load(std::memory_order_relaxed)) {
+    drop_view(written);
+    count(counters().cured);
+  }
+  return verdict;
+}
+
+bool wants_verdict() {
+  return hidden_bases_on.load(std::memory_order_relaxed) || listening();
+}
+
+// Stock's call, watched for the node that it puts behind the base of `written`.
+void call_watched(const InPlaceCall& call, const Tensor& written) {
+  if (!slice_updates_on.load(std::memory_order_relaxed) ||
+      is_functorch_below(call.keys) || view_at_stake(call, written) == nullptr) {
+    call.stock();
+    return;
+  }
+  const Tensor view = written; // a stack's own is consumed by the call
+  SliceUpdateWatch watch(view);
+  call.stock();
+  watch.finish();
+}
+
+void tell_of_write(
+    const InPlaceCall& call,
+    const std::string& name,
+    const Tensor& written,
+    bool recording) {
+  const auto* meta = view_at_stake(call, written);
+  std::optional<Verdict> verdict;
+  if (meta != nullptr) {
+    verdict = cure(written, *meta);
+  }
+  const bool dropped = verdict == Verdict::kHidden &&
+      hidden_bases_on.load(std::memory_order_relaxed);
+  note_write(name, written);
+  if (recording && written.defined() &&
+      (verdict.has_value() || listening_to_all())) {
+    tell(
+        dropped ? "cured" : "write",
+        name,
+        written,
+        verdict.has_value() ? name_of(*verdict) : "");
+  }
+}
+
+// The same with somebody listening; `stock` is what remains to be called.
+template <typename Stock>
+void call_and_tell(
+    const InPlaceCall& call,
+    c10::ArrayRef<Tensor> written,
+    const Stock& stock) {
+  const std::string name = c10::toString(call.op.operator_name());
+  const bool recording =
+      c10::GradMode::is_enabled() && !is_observed_below(call.keys);
+  for (const Tensor& tensor : written) {
+    tell_of_write(call, name, tensor, recording);
+  }
+  try {
+    stock();
+  } catch (const std::exception& error) {
+    if (recording && !written.empty()) {
+      tell("failed", name, written.front(), error.what());
+    }
+    throw;
+  }
+}
+
+} // namespace
+
+void InPlaceCall::on(const Tensor& written) const {
+  if (listening()) {
+    const Tensor kept = written;
+    call_and_tell(*this, kept, [&] { call_watched(*this, kept); });
+    return;
+  }
+  if (wants_verdict()) {
+    if (const auto* meta = view_at_stake(*this, written)) {
+      cure(written, *meta);
+    }
+  }
+  call_watched(*this, written);
+}
+
+void InPlaceCall::on(const std::vector<Tensor>& written) const {
+  if (listening()) {
+    call_and_tell(*this, written, stock);
+    return;
+  }
+  for (const Tensor& tensor : written) {
+    const auto* meta = wants_verdict() ? view_at_stake(*this, tensor) : nullptr;
+    if (meta != nullptr) {
+      cure(tensor, *meta);
+    }
+  }
+  stock();
+}
+
+} // namespace noalias

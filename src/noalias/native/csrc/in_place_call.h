@@ -1,0 +1,69 @@
+// One call of an in-place operator, with the cures and the listener around it.
+#pragma once
+
+#include "events.h"
+#include "override.h"
+#include "proof.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/util/FunctionRef.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <atomic>
+#include <vector>
+
+namespace noalias {
+
+// The cures of in-place calls, on or off.
+inline std::atomic<bool> hidden_bases_on{false};
+inline std::atomic<bool> slice_updates_on{false};
+
+// Somebody between autograd and the backend still has to see the call: a
+// subclass, a mode, a tracer. They get stock PyTorch.
+inline bool is_observed_below(c10::DispatchKeySet keys) {
+  constexpr c10::DispatchKeySet observers(
+      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize});
+  return keys.has_any(observers);
+}
+
+// The metadata of a differentiable view that is written while history is
+// recorded, nullptr for everything else.
+inline const DifferentiableViewMeta* recorded_view(
+    const Tensor& written,
+    c10::DispatchKeySet keys) {
+  if (!written.defined() ||
+      written.unsafeGetTensorImpl()->autograd_meta() == nullptr) {
+    return nullptr;
+  }
+  const DifferentiableViewMeta* meta =
+      torch::autograd::impl::get_view_autograd_meta(written);
+  const bool recorded = meta != nullptr && meta->has_bw_view() &&
+      c10::GradMode::is_enabled() && !is_observed_below(keys);
+  return recorded ? meta : nullptr;
+}
+
+// A call of `op`. Everything is a reference to what the kernel was given.
+struct InPlaceCall {
+  const c10::OperatorHandle& op;
+  c10::DispatchKeySet keys;
+  // Whether any argument requires a gradient, the written tensors included.
+  c10::function_ref<bool()> any_requires_grad;
+  c10::function_ref<void()> stock;
+
+  // Calls stock once, the cures that apply around it.
+  void on(const Tensor& written) const;
+  void on(const std::vector<Tensor>& written) const;
+};
+
+// Whether InPlaceCall has anything to add to stock. Cheapest first: this is the
+// price of every in-place call.
+template <typename RequiresGrad>
+bool may_matter(
+    const Tensor& written,
+    c10::DispatchKeySet keys,
+    const RequiresGrad& any_requires_grad) {
+  return listening() ||
+      (recorded_view(written, keys) != nullptr && any_requires_grad());
+}
+
+} // namespace noalias
