@@ -165,13 +165,24 @@ class SliceUpdate final : public CopySlices {
       results[0] = std::move(gradient);
     }
     if (task_should_compute_output(1)) {
-      const auto& options = static_cast<CopyBackwards&>(*fn).src_options;
-      const bool drops_imaginary = incoming.is_complex() &&
-          !c10::isComplexType(options.dtype().toScalarType());
-      const c10::DeviceGuard device(options.device());
-      results[1] =
-          (drops_imaginary ? at::real(incoming) : incoming).to(options);
+      results[1] = gradient_of_source(
+          std::move(incoming), static_cast<CopyBackwards&>(*fn).src_options);
     }
+  }
+
+  static Tensor gradient_of_source(
+      Tensor&& incoming,
+      const at::TensorOptions& options) {
+    const auto dtype = options.dtype().toScalarType();
+    if (incoming.scalar_type() == dtype &&
+        incoming.device() == options.device() &&
+        incoming.layout() == options.layout()) {
+      return std::move(incoming);
+    }
+    const bool drops_imaginary =
+        incoming.is_complex() && !c10::isComplexType(dtype);
+    const c10::DeviceGuard device(options.device());
+    return (drops_imaginary ? at::real(incoming) : incoming).to(options);
   }
 
   void through(

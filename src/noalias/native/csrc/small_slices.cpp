@@ -1,7 +1,7 @@
 #include "small_slices.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/TensorIterator.h>
-#include <ATen/ops/empty.h>
 
 #include <cstring>
 
@@ -47,7 +47,7 @@ at::Tensor contiguous_copy(const at::Tensor& slice) {
   if (!is_small(slice)) {
     return slice.clone(at::MemoryFormat::Contiguous);
   }
-  at::Tensor copy = at::empty(slice.sizes(), slice.options());
+  at::Tensor copy = at::detail::empty_cpu(slice.sizes(), slice.options());
   std::memcpy(
       copy.mutable_data_ptr(), slice.const_data_ptr(), slice.nbytes());
   return copy;
