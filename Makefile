@@ -51,7 +51,7 @@ build: tools $(VENV)/.stamp-test ## compile the core
 # ---- checks ---------------------------------------------------------------------------------------
 
 .PHONY: test
-test: tools $(VENV)/.stamp-test lint types docs build ## lint, types and tests: what CI runs
+test: tools $(VENV)/.stamp-test $(VENV)/.stamp-recipes lint types docs build ## lint, types and tests: what CI runs
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: lint

@@ -13,7 +13,7 @@ import noalias
 ROOT = Path(__file__).parents[1]
 # The codes' pages have a test of their own, which also looks at what they say.
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
-# ```python notest marks a block that needs a package the tests do not install.
+# ```python notest marks a block that needs another package; tests/test_recipes.py runs those.
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+\.(?:md|svg|png))[^)]*\)")
 
