@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,3 +36,8 @@ def test_python_blocks_of_a_page_run_as_written(page: Path) -> None:
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def test_tables_say_what_the_benchmark_files_hold() -> None:
+    tables = runpy.run_path(str(ROOT / "tools" / "benchmark_tables.py"))
+    assert tables["main"](["--check"]) == 0
