@@ -90,6 +90,34 @@ def test_hidden_base_is_dropped_and_gradients_stay_bit_identical(view: str, writ
         assert torch.equal(grad, expected_grad)
 
 
+@pytest.mark.parametrize(
+    "view", [lambda y: y.unfold(1, 2, 1), lambda y: y.as_strided((2, 2, 2), (3, 1, 1))]
+)
+def test_view_that_overlaps_itself_keeps_its_base(view: Step) -> None:
+    x, part = torch.randn(2, 3), torch.randn(1)
+
+    def step(x: Tensor) -> Tensor:
+        v = view(x * 1)
+        v.mul_(2)
+        v[..., -1, None] = part * x.sum()
+        return v
+
+    result, expected = gradient(step, x), stock(step, x)
+    assert "overlap" in kept()
+    assert not noalias.status().cured
+    torch.testing.assert_close(result, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "view", [lambda y: y.unfold(1, 2, 2), lambda y: y.t()[1:], lambda y: y[:, None, ::2]]
+)
+def test_view_with_gaps_does_not_overlap_itself(view: Step) -> None:
+    x = torch.randn(2, 4)
+    result = gradient(lambda x: view(x * 1).mul_(2), x)
+    assert noalias.status().cured == 1
+    torch.testing.assert_close(result, stock(lambda x: view(x * 1).mul_(2), x), rtol=0, atol=0)
+
+
 def test_python_object_of_a_base_that_nobody_holds_any_more_is_no_observer() -> None:
     def step(x: Tensor) -> Tensor:
         base = x * 2

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+from .compare import Difference
 from .record import Entries, Failure, Value
+from .source import Place
 from .statements import (
     Alias,
     Backward,
@@ -70,21 +72,34 @@ _DIFFERENTIATING = ("grad", "grad_and_value", "vjp", "vmap_grad", "jacrev", "jvp
 _SAME_TENSOR = ("contiguous", "double")
 
 
-def replaceable(program: Program, stock: Entries) -> dict[int, str]:
-    """Sites that make a tensor whose being a view a cure may end, and why, latest first.
+def replaceable(
+    program: Program, stock: Entries, first: Difference | None = None
+) -> dict[Place, str]:
+    """Places of tensors whose being a view a cure may end, and why, latest first.
+
+    ``first`` is the first difference between stock and cured run.
 
     - ``error``: stock raised a curable error somewhere, and the tensor is written to;
     - ``hook``: it carries a hook, which stock drops when the view's base is written to;
     - ``input``: it is an input of `torch.autograd.grad`. After an in-place operator on a sibling
       view stock finds no path to a view, where to an ordinary tensor there is one;
     - ``empty``: some tensor has no elements, and it is written to. `CopySlices` over no elements
-      loses the gradient's ``requires_grad`` under ``create_graph``.
+      loses the gradient's ``requires_grad`` under ``create_graph``;
+    - ``constant``: the runs differ first in that a gradient taken with ``create_graph`` requires
+      grad on stock only, and it is written to. `CopySlices` copies a gradient that depends on
+      nothing into one that does;
+    - ``strides``: the runs differ first in the strides of a gradient, and it is written to.
+      `CopySlices` gives a gradient the strides of the base.
+
+    For the last three the view may also be replaced only just before it is written to.
     """
     raised = any(isinstance(entry, Failure) and is_curable(entry.message) for _, entry in stock)
     empty = any(isinstance(entry, Value) and entry.elements.size == 0 for _, entry in stock)
-    reason = "error" if raised else "empty" if empty else ""
+    reason = _reason_of(first, program)
+    late = bool(reason or empty)
+    reason = "error" if raised else reason or ("empty" if empty else "")
     origins = _Origins()
-    found: dict[int, str] = {}
+    found: dict[Place, str] = {}
     for site, statement in enumerate(walk(program)):
         if isinstance(statement, Hook):
             found |= dict.fromkeys(origins.of(statement.target), "hook")
@@ -95,45 +110,69 @@ def replaceable(program: Program, stock: Entries) -> dict[int, str]:
             names = (statement.target,) if isinstance(statement, Write) else statement.targets
             for name in names:
                 found |= dict.fromkeys(origins.of(name), reason)
+            if late and isinstance(statement, Write):
+                found[site, 0] = reason
         elif isinstance(statement, Module) and (statement.hooked or reason):
-            found[site] = "hook" if statement.hooked else reason
+            found[site, 0] = "hook" if statement.hooked else reason
             origins.hooked |= {statement.out} if statement.hooked else set()
         elif isinstance(statement, Let) and origins.is_hooked_call(statement):
-            found[site] = "hook"
+            found[site, 0] = "hook"
         origins.bind(site, statement)
     return dict(sorted(found.items(), reverse=True))
 
 
+def _reason_of(first: Difference | None, program: Program) -> str:
+    if first is None:
+        return ""
+    if not first.of_gradient:
+        return ""
+    if first.what == "requires_grad" and first.expected == "True" and _creates_graph(program):
+        return "constant"
+    return "strides" if first.what == "stride" else ""
+
+
+def _creates_graph(program: Program) -> bool:
+    """Whether gradients with a history of their own are taken anywhere."""
+    return any(
+        statement.create_graph
+        if isinstance(statement, Backward)
+        else isinstance(statement, Call) and statement.transform in _DIFFERENTIATING
+        for statement in walk(program)
+    )
+
+
 class _Origins:
-    """Follows names back to the sites that made their tensors, and what these are views of."""
+    """Follows names back to where their tensors were made, and what these are views of."""
 
     def __init__(self) -> None:
         self.hooked: set[str] = set()
-        self._binders: dict[str, tuple[int, Statement]] = {}
+        self._binders: dict[str, tuple[Place, Statement]] = {}
 
     def bind(self, site: int, statement: Statement) -> None:
-        names = binds(statement) if not isinstance(statement, Block | Loop) else set()
+        if isinstance(statement, Block | Loop):
+            return
+        names = getattr(statement, "outs", None) or tuple(binds(statement))
+        self._binders |= {name: ((site, part), statement) for part, name in enumerate(names)}
         if isinstance(statement, Call):
-            names = names | set(statement.parameters)
-        self._binders |= dict.fromkeys(names, (site, statement))
+            self._binders |= dict.fromkeys(statement.parameters, ((site, 0), statement))
 
     def is_hooked_call(self, statement: Let) -> bool:
         return any(step[-1] in self.hooked for step in statement.chain)
 
-    def _modules(self, statement: Statement) -> list[int]:
-        """Sites of the modules a statement calls: a view may be made and written inside."""
+    def _modules(self, statement: Statement) -> list[Place]:
+        """Places of the modules a statement calls: a view may be made and written inside."""
         chain = statement.chain if isinstance(statement, Let) else ()
         called = [str(step[1]) for step in chain if step[0] == "call"]
         return [self._binders[module][0] for module in called if module in self._binders]
 
-    def of(self, name: str) -> list[int]:
-        found: list[int] = []
+    def of(self, name: str) -> list[Place]:
+        found: list[Place] = []
         for _ in range(16):
             if name not in self._binders:
                 break
-            site, statement = self._binders[name]
+            place, statement = self._binders[name]
             if _makes_a_tensor(statement):
-                found.append(site)
+                found.append(place)
             found += self._modules(statement)
             if isinstance(statement, Call):
                 source = statement.arguments[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .record import FLAGS, Entries, Failure, Storage, Value
+from .record import FLAGS, GRADIENT_FLAGS, Entries, Failure, Storage, Value
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Difference:
     rounding: bool = False
     """True where both are numbers within the rounding of a few additions."""
     signed_zero: bool = False
+    of_gradient: bool = False
+    """True of a variable that holds a gradient."""
 
     def __str__(self) -> str:
         return f"{self.label}: {self.what}\n  expected {self.expected}\n  actual   {self.actual}"
@@ -39,8 +41,11 @@ class Leniency:
     unaliased: bool = False
     engine_made: frozenset[str] = frozenset()
 
+    def is_gradient(self, label: str) -> bool:
+        return label.split("@")[0] in self.engine_made
+
     def ignores(self, flag: str, label: str) -> bool:
-        if label.split("@")[0] in self.engine_made:
+        if self.is_gradient(label):
             return flag == "version" or (self.unaliased and flag in ("stride", "offset"))
         return self.unaliased and flag == "offset"
 
@@ -88,15 +93,16 @@ def _compare(label: str, left: object, right: object, leniency: Leniency) -> lis
 
 def _compare_values(label: str, left: Value, right: Value, leniency: Leniency) -> list[Difference]:
     found = []
-    if len(left.flags) == len(right.flags) == len(FLAGS):
-        for name, expected, actual in zip(FLAGS, left.flags, right.flags, strict=True):
+    names = {len(FLAGS): FLAGS, len(GRADIENT_FLAGS): GRADIENT_FLAGS}.get(len(left.flags))
+    if names is not None and len(left.flags) == len(right.flags):
+        of_gradient = names is GRADIENT_FLAGS or leniency.is_gradient(label)
+        for name, expected, actual in zip(names, left.flags, right.flags, strict=True):
             if expected != actual and not leniency.ignores(name, label):
-                found.append(Difference(label, name, str(expected), str(actual)))
+                values = str(expected), str(actual)
+                found.append(Difference(label, name, *values, of_gradient=of_gradient))
     elif left.flags != right.flags:
-        found.append(
-            Difference(label, "shape, dtype or requires_grad", str(left.flags), str(right.flags))
-        )
-    if not any(item.what in ("shape", "dtype", "shape, dtype or requires_grad") for item in found):
+        found.append(Difference(label, "shape or kind", str(left.flags), str(right.flags)))
+    if not any(item.what in ("shape", "dtype", "shape or kind") for item in found):
         found += _compare_elements(label, left, right)
     for name in ("grad", "tangent"):
         inner = getattr(left, name), getattr(right, name)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from . import support
 from .record import Entries, Failure, Record
-from .source import Reference, function_source
+from .source import Place, Reference, function_source
 from .statements import Program
 
 
@@ -26,14 +26,14 @@ def execute(program: Program, reference: Reference | None = None) -> Entries:
     return record.entries
 
 
-def view_sites(program: Program, replaced: Iterable[tuple[int, ...]]) -> set[int]:
-    """Which sites make a view on stock PyTorch, in runs in which these are replaced."""
-    support.VIEW_SITES = found = set[int]()
+def view_places(program: Program, replaced: Iterable[tuple[Place, ...]]) -> set[Place]:
+    """Where there is a view on stock PyTorch, in runs in which these are replaced."""
+    support.VIEW_PLACES = found = set[Place]()
     try:
-        for sites in replaced:
-            execute(program, Reference(frozenset(sites)))
+        for places in replaced:
+            execute(program, Reference(frozenset(places)))
     finally:
-        support.VIEW_SITES = None
+        support.VIEW_PLACES = None
     return found
 
 

@@ -7,8 +7,9 @@ view, has the same values, geometry, version and gradient, and shares memory wit
 base was hidden nobody can tell the two apart, so the cured run must equal that run. If the base was
 visible, its other observers see a difference, and the cured run equals neither reference.
 
-Only views named by `aliases.replaceable` may be replaced, and a guarded write that the cured run
-refused as stock did is left out of the reference, since nothing happened there.
+Only views named by `aliases.replaceable` may be replaced. A guarded write that the cured run
+refused with the error that it raises in one of the other runs is left out of the reference, since
+nothing happened there.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from .aliases import engine_made, is_curable, replaceable
 from .compare import Difference, Leniency, differences
-from .execute import execute, view_sites
+from .execute import execute, view_places
 from .reads import sums_may_be_reordered
 from .record import Entries, Failure
-from .source import Reference
+from .source import Place, Reference
 from .statements import Block, Foreach, Program, Write, walk
 
 _MAX_REFERENCES = 64
+
+# Guarded statements left out of a reference, with type and message of the error recorded instead.
+Refused: TypeAlias = "tuple[tuple[int, str, str], ...]"
 
 
 @dataclass(frozen=True)
@@ -54,85 +59,114 @@ def judge(program: Program, stock: Entries, cured: Entries) -> Verdict:
         return Verdict("signed_zero", found)
     if all(item.rounding or item.signed_zero for item in found) and sums_may_be_reordered(program):
         return Verdict("rounding", found)
-    reasons = _References(program, stock, cured).match()
+    reasons = _References(program, stock, cured, found[0]).match()
     return Verdict("mismatch", found) if reasons is None else Verdict("unaliased", (), reasons)
 
 
 class _References:
     """Stock runs of the program with some of its views replaced."""
 
-    def __init__(self, program: Program, stock: Entries, cured: Entries) -> None:
+    def __init__(
+        self, program: Program, stock: Entries, cured: Entries, first: Difference | None = None
+    ) -> None:
         self._program = program
         self._cured = cured
-        self._refused = _refused(program, stock, cured)
+        self._raised = _failures(stock)
         self._leniency = Leniency(unaliased=True, engine_made=engine_made(program))
-        self._candidates = replaceable(program, stock)
-        self._seen: dict[tuple[int, ...], float] = {}
+        self._candidates = replaceable(program, stock, first)
+        self._seen: dict[Reference, float] = {}
 
     def match(self) -> tuple[str, ...] | None:
-        """Why the sites are replaceable whose replacement the cured run equals.
+        """Why the places are replaceable whose replacement the cured run equals.
 
         None where no set of them does.
         """
-        sites = tuple(self._candidates)
-        if not sites:
+        places = tuple(self._candidates)
+        if not places:
             return None
         # Once all are replaced the program gets far, but a view of a replaced tensor may be none.
-        views = view_sites(self._program, [sites])
-        found = self._search(views)
-        if found is None:
-            more = views | view_sites(self._program, [(site,) for site in sites])
-            found = self._search(more) if more != views else None
-            if found is None and self._refused:
-                # A write that raises may also be one of several runs of its line, in a checkpoint.
-                self._refused = ()
-                self._seen.clear()
-                found = self._search(more)
-        return found
-
-    def _search(self, views: set[int]) -> tuple[str, ...] | None:
-        sites = tuple(site for site in self._candidates if site in views)
-        for chosen in itertools.islice(self._sets(sites), _MAX_REFERENCES):
-            if self._agreement(chosen) == math.inf:
-                return self._reasons(chosen)
+        views = view_places(self._program, [places])
+        more = views | view_places(self._program, [(place,) for place in places])
+        for found in dict.fromkeys((frozenset(views), frozenset(more))):
+            reasons = self._search(tuple(place for place in places if place in found))
+            if reasons is not None:
+                return reasons
         return None
 
-    def _sets(self, sites: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        """Sets of sites to try: single ones, all, greedily grown ones, the rest by size."""
-        yield from ((site,) for site in sites)
-        if len(sites) > 2:
-            yield sites
-        yield from self._grown(sites)
-        for size in range(2, len(sites)):
-            yield from itertools.combinations(sites, size)
+    def _search(self, places: tuple[Place, ...]) -> tuple[str, ...] | None:
+        for refused, halfway in self._refusals(places):
+            for chosen in itertools.islice(self._sets(places, refused, halfway), _MAX_REFERENCES):
+                if self._agreement(chosen, refused, halfway) == math.inf:
+                    return tuple(sorted({self._candidates[place] for place in chosen}))
+        return None
 
-    def _grown(self, sites: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        """Adds the site whose replacement makes the records agree longest, while that helps."""
-        chosen: tuple[int, ...] = ()
-        best, left = -1.0, list(sites)
+    def _refusals(self, places: tuple[Place, ...]) -> Iterator[tuple[Refused, bool]]:
+        """Guarded writes to leave out; what further references raise may add to them."""
+        refused = self._refused()
+        yield refused, False
+        while (more := self._refused()) != refused:
+            refused = more
+            yield refused, False
+        if refused:
+            yield refused, True
+            # A write that raises may also be one of several runs of its line, in a checkpoint.
+            yield (), False
+
+    def _refused(self) -> Refused:
+        """Guarded writes on which the cured run raised a curable error that another run raised."""
+        raised = _failures(self._cured)
+        found = []
+        for site, statement in enumerate(walk(self._program)):
+            entry = next(iter(raised.get(f"@{site}", ())), None)
+            if (
+                entry is not None
+                and entry in self._raised.get(f"@{site}", ())
+                and isinstance(statement, Block)
+                and isinstance(statement.body[0], Write | Foreach)
+                and is_curable(entry.message)
+            ):
+                found.append((site, entry.kind, entry.message))
+        return tuple(found)
+
+    def _sets(
+        self, places: tuple[Place, ...], refused: Refused, halfway: bool
+    ) -> Iterator[tuple[Place, ...]]:
+        """Sets of places to try: single ones, all, greedily grown ones, the rest by size."""
+        yield from ((place,) for place in places)
+        if len(places) > 2:
+            yield places
+        yield from self._grown(places, refused, halfway)
+        for size in range(2, len(places)):
+            yield from itertools.combinations(places, size)
+
+    def _grown(
+        self, places: tuple[Place, ...], refused: Refused, halfway: bool
+    ) -> Iterator[tuple[Place, ...]]:
+        """Adds the place whose replacement makes the records agree longest, while that helps."""
+        chosen: tuple[Place, ...] = ()
+        best, left = -1.0, list(places)
         while left:
-            scores = {site: self._agreement((*chosen, site)) for site in left}
-            site = max(scores, key=lambda item: scores[item])
-            if scores[site] <= best:
+            scores = {place: self._agreement((*chosen, place), refused, halfway) for place in left}
+            place = max(scores, key=lambda item: scores[item])
+            if scores[place] <= best:
                 return
-            chosen, best = (*chosen, site), scores[site]
-            left.remove(site)
+            chosen, best = (*chosen, place), scores[place]
+            left.remove(place)
             yield chosen
 
-    def _reasons(self, sites: tuple[int, ...]) -> tuple[str, ...]:
-        return tuple(sorted({self._candidates[site] for site in sites}))
-
-    def _agreement(self, sites: tuple[int, ...]) -> float:
+    def _agreement(self, places: tuple[Place, ...], refused: Refused, halfway: bool) -> float:
         """How many entries agree from the start; infinity if all do, to the rounding of a sum."""
-        sites = tuple(sorted(sites))
-        if sites not in self._seen:
-            reference = execute(self._program, Reference(frozenset(sites), self._refused))
-            remaining = differences(reference, self._cured, self._leniency)
+        reference = Reference(frozenset(places), refused, halfway)
+        if reference not in self._seen:
+            expected = execute(self._program, reference)
+            remaining = differences(expected, self._cured, self._leniency)
             if all(item.rounding or item.signed_zero for item in remaining):
-                self._seen[sites] = math.inf
+                self._seen[reference] = math.inf
             else:
-                self._seen[sites] = sum(1 for _ in self._common_prefix(reference))
-        return self._seen[sites]
+                self._seen[reference] = sum(1 for _ in self._common_prefix(expected))
+            for label, entries in _failures(expected).items():
+                self._raised.setdefault(label, []).extend(entries)
+        return self._seen[reference]
 
     def _common_prefix(self, reference: Entries) -> Iterator[None]:
         for one, other in zip(reference, self._cured, strict=False):
@@ -141,21 +175,9 @@ class _References:
             yield
 
 
-def _refused(program: Program, stock: Entries, cured: Entries) -> tuple[tuple[int, str, str], ...]:
-    """Guarded writes on which the cured run raised stock's own curable error."""
-    raised = {
-        label: entry
-        for label, entry in cured
-        if isinstance(entry, Failure) and (label, entry) in stock
-    }
-    found = []
-    for site, statement in enumerate(walk(program)):
-        entry = raised.get(f"@{site}")
-        if (
-            entry is not None
-            and isinstance(statement, Block)
-            and isinstance(statement.body[0], Write | Foreach)
-            and is_curable(entry.message)
-        ):
-            found.append((site, entry.kind, entry.message))
-    return tuple(found)
+def _failures(entries: Entries) -> dict[str, list[Failure]]:
+    found: dict[str, list[Failure]] = {}
+    for label, entry in entries:
+        if isinstance(entry, Failure):
+            found.setdefault(label, []).append(entry)
+    return found

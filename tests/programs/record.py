@@ -20,12 +20,13 @@ from torch import Tensor
 Entries = list[tuple[str, object]]
 
 FLAGS = ("shape", "stride", "offset", "dtype", "requires_grad", "leaf", "version")
+GRADIENT_FLAGS = ("shape", "dtype", "requires_grad")
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor at one moment: ``flags`` in the order of `FLAGS`, the elements' bits, gradient and
-    tangent.
+    """A tensor at one moment: ``flags`` in the order of `FLAGS` (of `GRADIENT_FLAGS` for a gradient
+    that the engine hands out), the elements' bits, gradient and tangent.
     """
 
     flags: tuple[object, ...]

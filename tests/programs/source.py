@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from .operators import render_step
 from .statements import (
@@ -35,6 +36,7 @@ from .statements import (
     Write,
     binds,
     render,
+    render_index,
     walk,
 )
 
@@ -100,24 +102,31 @@ from torch import nn
 """
 
 
+# A statement's site, and which of the tensors it binds (or is about to write to) is meant.
+Place: TypeAlias = "tuple[int, int]"
+
+
 @dataclass(frozen=True)
 class Reference:
     """How a reference run departs from the program (see `oracle`).
 
-    Sites in ``unaliased`` give their result a storage of its own; guarded statements at sites in
-    ``refused`` are not executed, and record (type, message) of an error instead.
+    Results at places in ``unaliased`` get a storage of their own; guarded statements at sites in
+    ``refused`` are not executed, and record (type, message) of an error instead. ``halfway``: of a
+    refused ``x[i] += v`` all but the last step, ``x[i] = ...``, is executed.
     """
 
-    unaliased: frozenset[int] = frozenset()
+    unaliased: frozenset[Place] = frozenset()
     refused: tuple[tuple[int, str, str], ...] = ()
+    halfway: bool = False
 
 
 class Printer:
     """Prints statements."""
 
     def __init__(self, reference: Reference | None = None) -> None:
-        self._unaliased = reference.unaliased if reference else frozenset[int]()
+        self._unaliased = reference.unaliased if reference else frozenset[Place]()
         self._refused = {site: error for site, *error in (reference.refused if reference else ())}
+        self._halfway = reference.halfway if reference else False
         self._site = -1
 
     def lines(self, program: Program) -> Iterator[str]:
@@ -134,10 +143,10 @@ class Printer:
                 yield f"{render(out)} = {self._fresh(site, render_chain(source, chain))}"
             case Unpack(outs, source, chain):
                 parts = render_chain(source, chain)
-                if site in self._unaliased:
-                    parts = f"[unaliased(part, {site}) for part in {parts}]"
                 yield f"{_targets(outs)}{',' if len(outs) == 1 else ''} = {parts}"
+                yield from self._fresh_names(site, outs)
             case Write(target, chain, step, thread):
+                yield from self._fresh_names(site, (target,))
                 text = render_step(step, render_chain(target, chain))
                 yield f"in_thread(lambda: {text})" if thread else text
             case Foreach(targets, step):
@@ -164,18 +173,19 @@ class Printer:
                 yield f'record("{render(source)}@{site}", {render(source)})'
             case Module(out, way, sizes, hooked):
                 yield f"{render(out)} = {MODULES[way].format(*sizes)}"
-                if site in self._unaliased and way != "linear":
-                    yield f"{render(out)}.insert(1, Unaliased({site}))"
+                if (site, 0) in self._unaliased and way != "linear":
+                    yield f"{render(out)}.insert(1, Unaliased(({site}, 0)))"
                 if hooked:
                     part = render(out) if way == "linear" else f"{render(out)}[0]"
                     hook = f'record.module_hook("{render(out)}@{site}")'
                     yield f"{part}.register_full_backward_hook({hook})"
             case Backward():
                 yield _backward(statement)
-                if site in self._unaliased:
-                    yield from self._fresh_names(site, statement.outs)
+                yield from self._fresh_names(site, statement.outs)
             case Block("guard", body) if site in self._refused:
                 kind, message = self._refused[site]
+                if self._halfway:
+                    yield from _first_half(body[0])
                 yield f'record.refuse("@{site}", {kind!r}, {message!r})'
                 list(self.lines(body))
             case Block("guard", body):
@@ -196,17 +206,26 @@ class Printer:
                 yield TRANSFORMS[transform].format(
                     outs=_targets(outs), f=f"f{site}", args=", ".join(map(render, arguments))
                 )
-                if site in self._unaliased:
-                    yield from self._fresh_names(site, outs)
+                yield from self._fresh_names(site, outs)
 
     def _indented(self, body: Program) -> Iterator[str]:
         yield from (f"    {line}" for line in self.lines(body))
 
     def _fresh_names(self, site: int, names: tuple[str, ...]) -> Iterator[str]:
-        yield from (f"{render(name)} = {self._fresh(site, render(name))}" for name in names)
+        for part, name in enumerate(names):
+            if (site, part) in self._unaliased:
+                yield f"{render(name)} = unaliased({render(name)}, ({site}, {part}))"
 
     def _fresh(self, site: int, text: str) -> str:
-        return f"unaliased({text}, {site})" if site in self._unaliased else text
+        return f"unaliased({text}, ({site}, 0))" if (site, 0) in self._unaliased else text
+
+
+def _first_half(statement: Statement) -> Iterator[str]:
+    """Of ``x[i] += v`` what Python does before ``x[i] = ...``."""
+    if isinstance(statement, Write) and statement.step[0] == "index_add_set":
+        _, index, value = statement.step
+        target = render_chain(statement.target, statement.chain)
+        yield f"{target}[{render_index(index)}].__iadd__({render(value)})"
 
 
 def render_chain(source: str, chain: tuple[Step, ...]) -> str:

@@ -138,8 +138,8 @@ def in_thread(work: Callable[[], object]) -> Any:
     return outcome.pop()
 
 
-# Filled with the sites that make a view during `execute.view_sites`.
-VIEW_SITES: set[int] | None = None
+# Filled with the places at which there is a view during `execute.view_places`.
+VIEW_PLACES: set[tuple[int, int]] | None = None
 
 
 class _WithoutAlias(Function):
@@ -160,7 +160,7 @@ class _WithoutAlias(Function):
         return None if tangent is None else tangent.clone()
 
 
-def unaliased(x: object, site: int = -1) -> object:
+def unaliased(x: object, place: tuple[int, int] = (-1, 0)) -> object:
     """A view's values, geometry and gradient in a storage of their own: as if it were no view.
 
     The version counter goes on from the same number, but is shared with nobody. What is no view
@@ -171,8 +171,8 @@ def unaliased(x: object, site: int = -1) -> object:
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
     if not x._is_view() and not transformed:
         return x
-    if VIEW_SITES is not None:
-        VIEW_SITES.add(site)
+    if VIEW_PLACES is not None:
+        VIEW_PLACES.add(place)
     if transformed:
         return x.clone()
     if not (x.is_conj() or x.is_neg()):
@@ -189,12 +189,12 @@ def unaliased(x: object, site: int = -1) -> object:
 class Unaliased(torch.nn.Module):
     """`unaliased` between two modules."""
 
-    def __init__(self, site: int = -1) -> None:
+    def __init__(self, place: tuple[int, int] = (-1, 0)) -> None:
         super().__init__()
-        self._site = site
+        self._place = place
 
     def forward(self, x: Tensor) -> Tensor:
-        copy = unaliased(x, self._site)
+        copy = unaliased(x, self._place)
         assert isinstance(copy, Tensor)
         return copy
 

@@ -112,6 +112,7 @@ _IN_WORDS = {
     "hook": "a hook or retain_grad on the base, which asks for its gradient",
     "inference": "inference mode, in which it was made: there is no version to check",
     "stale": "nobody, but PyTorch marked the view when it was made and refuses its history",
+    "overlap": "the view itself, in which elements share memory: a write to one reaches others",
     "no_storage": "unknown: the tensor has no storage to count the owners of",
 }
 

@@ -1,9 +1,14 @@
 #include "hidden_base.h"
 
+#include "compat_functorch.h"
 #include "sibling_parts.h"
 
+#include <c10/util/SmallVector.h>
+#include <c10/util/irange.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -41,6 +46,40 @@ bool history_is_readable(
   return meta.get_attr_version() == view._version();
 }
 
+// An element of the base that is several of the view's (unfold, expand) collects
+// what later writes to any one of them do to the others, and only its history
+// knows that they are one. True where the strides leave it open.
+bool may_overlap_itself(const Tensor& view) {
+  const Tensor* memory = &view;
+  while (const Tensor* below = below_wrapper(*memory)) {
+    memory = below;
+  }
+  if (memory->unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    return true;
+  }
+  if (memory->is_non_overlapping_and_dense()) {
+    return false;
+  }
+  c10::SmallVector<std::pair<int64_t, int64_t>, 8> dims; // stride, size
+  for (const auto d : c10::irange(memory->dim())) {
+    if (memory->sizes()[d] == 0) {
+      return false;
+    }
+    if (memory->sizes()[d] > 1) {
+      dims.emplace_back(memory->strides()[d], memory->sizes()[d]);
+    }
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0; // the last element that the smaller strides get to
+  for (const auto& [stride, size] : dims) {
+    if (stride <= reach) {
+      return true;
+    }
+    reach += (size - 1) * stride;
+  }
+  return false;
+}
+
 // Tensors have a gradient dtype of their own from 2.10 or 2.11 on.
 template <typename Meta, typename = void>
 struct GradDtype {
@@ -65,9 +104,13 @@ Verdict verdict_on(const Tensor& view, const DifferentiableViewMeta& meta) {
       verdict = prove_hidden(view, meta, *siblings);
     }
   }
-  return verdict == Verdict::kHidden && !history_is_readable(view, meta)
-      ? Verdict::kStale
-      : verdict;
+  if (verdict != Verdict::kHidden) {
+    return verdict;
+  }
+  if (!history_is_readable(view, meta)) {
+    return Verdict::kStale;
+  }
+  return may_overlap_itself(view) ? Verdict::kOverlap : Verdict::kHidden;
 }
 
 // Note [Dropping the view relationship]

@@ -102,6 +102,8 @@ const char* name_of(Verdict verdict) {
       return "inference";
     case Verdict::kStale:
       return "stale";
+    case Verdict::kOverlap:
+      return "overlap";
     case Verdict::kCount:
       break;
   }

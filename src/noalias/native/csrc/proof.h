@@ -25,6 +25,7 @@ enum class Verdict : uint8_t {
   kHook, // a hook or retain_grad sits on the base
   kInference, // made in inference mode
   kStale, // stock PyTorch refuses the view's history
+  kOverlap, // elements of the view share memory, through the base
   kCount,
 };
 
