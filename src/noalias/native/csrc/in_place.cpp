@@ -104,23 +104,43 @@ std::unique_ptr<Overrides> guard_in_place_operators() {
   return overrides;
 }
 
-// There while somebody wants them.
-std::shared_ptr<Overrides> in_place_guards() {
-  static std::mutex lock;
-  static std::weak_ptr<Overrides> shared;
-  const std::lock_guard<std::mutex> guard(lock);
-  std::shared_ptr<Overrides> guards = shared.lock();
-  if (guards == nullptr) {
-    guards = guard_in_place_operators();
-    shared = guards;
-  }
+// The guards of all in-place operators, there while somebody uses them. One lock
+// for coming and going: guards that came while older ones were still there would
+// take those for PyTorch's kernels, and call them after they are gone.
+struct InPlaceGuards {
+  std::mutex lock;
+  std::unique_ptr<Overrides> overrides;
+  size_t users = 0;
+};
+
+// Lives until the process ends: its users are destroyed after all statics.
+InPlaceGuards& in_place_guards() {
+  static auto& guards = *std::make_unique<InPlaceGuards>().release();
   return guards;
 }
 
-class InPlaceCure final : public Cure {
+class InPlaceWatch : public Cure {
  public:
-  explicit InPlaceCure(std::atomic<bool>& on)
-      : guards_(in_place_guards()), on_(on) {
+  InPlaceWatch() {
+    InPlaceGuards& guards = in_place_guards();
+    const std::lock_guard<std::mutex> lock(guards.lock);
+    if (guards.users == 0) {
+      guards.overrides = guard_in_place_operators();
+    }
+    ++guards.users;
+  }
+  ~InPlaceWatch() override {
+    InPlaceGuards& guards = in_place_guards();
+    const std::lock_guard<std::mutex> lock(guards.lock);
+    if (--guards.users == 0) {
+      guards.overrides.reset();
+    }
+  }
+};
+
+class InPlaceCure final : public InPlaceWatch {
+ public:
+  explicit InPlaceCure(std::atomic<bool>& on) : on_(on) {
     on_ = true;
   }
   ~InPlaceCure() override {
@@ -128,16 +148,7 @@ class InPlaceCure final : public Cure {
   }
 
  private:
-  std::shared_ptr<Overrides> guards_;
   std::atomic<bool>& on_;
-};
-
-class InPlaceWatch final : public Cure {
- public:
-  InPlaceWatch() : guards_(in_place_guards()) {}
-
- private:
-  std::shared_ptr<Overrides> guards_;
 };
 
 } // namespace
