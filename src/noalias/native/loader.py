@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from noalias.native.cache import Entry
     from noalias.native.core import Core
 
-_core: Core | None = None
+MODULE = "noalias_core"
+
+# Not None after importlib.reload, or where the package was imported anew: a process has one core,
+# and keeps it, with the cures that are on.
+_core = cast("Core | None", sys.modules.get(MODULE))
 _lock = threading.Lock()
 
 
@@ -49,34 +53,29 @@ def try_load() -> Core | None:
 
 def _import() -> Core:
     # Imported late: `import noalias.native` costs nothing.
-    from noalias.native import build, toolchain
+    from noalias.native import build
 
-    # After importlib.reload(noalias.native.loader): a process has one core, and keeps it.
-    if (module := sys.modules.get(toolchain.MODULE)) is not None:
-        return cast("Core", module)
     return _import_from(build.ensure())
 
 
 def _import_from(entry: Entry) -> Core:
     import torch  # noqa: F401  # brings in the libraries that the core is linked with
 
-    from noalias.native import toolchain
-
     path = str(entry.library)
-    file_loader = importlib.machinery.ExtensionFileLoader(toolchain.MODULE, path)
-    spec = importlib.machinery.ModuleSpec(toolchain.MODULE, file_loader, origin=path)
+    file_loader = importlib.machinery.ExtensionFileLoader(MODULE, path)
+    spec = importlib.machinery.ModuleSpec(MODULE, file_loader, origin=path)
     spec.has_location = True
     try:
         module = importlib.util.module_from_spec(spec)
-        sys.modules[toolchain.MODULE] = module
+        sys.modules[MODULE] = module
         file_loader.exec_module(module)
     except ImportError as error:
-        sys.modules.pop(toolchain.MODULE, None)
+        sys.modules.pop(MODULE, None)
         raise NativeUnavailable(
             f"{path} cannot be loaded: {error}", fix="noalias build --force", log=entry.log
         ) from error
     except BaseException:
-        sys.modules.pop(toolchain.MODULE, None)
+        sys.modules.pop(MODULE, None)
         raise
     return cast("Core", module)
 

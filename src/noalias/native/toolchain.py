@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from noalias.native.errors import NativeUnavailable
+from noalias.native.loader import MODULE
 
 SOURCES = Path(__file__).parent / "csrc"
-MODULE = "noalias_core"
 LIBRARY = f"{MODULE}.so"
 
 
@@ -115,7 +115,48 @@ def compile_flags() -> list[str]:
         "-Wextra",
         f"-DTORCH_EXTENSION_NAME={MODULE}",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+        *sanitizer_flags(),
         *shlex.split(os.environ.get("NOALIAS_CXXFLAGS", "")),
+    ]
+
+
+SANITIZERS = ("address", "thread", "undefined")
+
+
+def sanitizers() -> list[str]:
+    """``NOALIAS_SANITIZE=address,undefined``: what the core is instrumented with, for its tests.
+
+    Such a core loads only into a process that has the sanitizer's runtime from its start on;
+    ``tools/sanitize.py`` starts one.
+
+    Raises:
+        NativeUnavailable: it names something else, or two that exclude each other.
+    """
+    named = sorted({name for name in os.environ.get("NOALIAS_SANITIZE", "").split(",") if name})
+    wrong = [name for name in named if name not in SANITIZERS]
+    if wrong or {"address", "thread"} <= set(named):
+        reason = f"{wrong[0]!r} is none" if wrong else "address and thread exclude each other"
+        raise NativeUnavailable(
+            f"NOALIAS_SANITIZE names the core's sanitizers, and {reason}",
+            fix=f"unset it, or set it to some of {', '.join(SANITIZERS)}, with commas between",
+        )
+    return named
+
+
+def sanitizer_flags() -> list[str]:
+    """The flags of :func:`sanitizers`, for the compiler and the linker."""
+    named = sanitizers()
+    if not named:
+        return []
+    return [
+        f"-fsanitize={','.join(named)}",
+        "-fno-sanitize-recover=undefined",
+        # It asks for the type of every object, and PyTorch's wheels hide that of most classes.
+        "-fno-sanitize=vptr",
+        "-fno-omit-frame-pointer",
+        "-g1",
+        # Half the time to compile, and still every check.
+        "-O1",
     ]
 
 
@@ -136,7 +177,7 @@ def link_flags() -> list[str]:
         platform = ["-Wl,-z,now"]
     libraries = ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
     extra = shlex.split(os.environ.get("NOALIAS_LDFLAGS", ""))
-    return ["-shared", *libraries, *platform, *extra]
+    return ["-shared", *libraries, *platform, *sanitizer_flags(), *extra]
 
 
 def include_paths() -> list[Path]:
