@@ -54,6 +54,14 @@ build: tools $(VENV)/.stamp-test ## compile the core
 test: tools $(VENV)/.stamp-test $(VENV)/.stamp-recipes lint types docs build ## lint, types and tests: what CI runs
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+.PHONY: test-asan
+test-asan: tools $(VENV)/.stamp-test ## the core's tests under AddressSanitizer and UBSan (20 min)
+	$(BIN)/python tools/sanitize.py address,undefined $(PYTEST_ARGS)
+
+.PHONY: test-long
+test-long: tools $(VENV)/.stamp-test build ## the tests that take minutes: 100,000 steps, 20,000 programs
+	$(BIN)/python -m pytest --long -m long $(PYTEST_ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.stamp-test ## ruff: rules and format
 	$(BIN)/ruff check .
