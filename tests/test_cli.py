@@ -70,6 +70,22 @@ def test_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture[str]
     assert "unknown command 'docter'; did you mean 'doctor'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        (["--hlep"], "--help"),
+        (["audit", "--formt", "json", "train.py"], "--format"),
+        (["audit", "--formt=json", "train.py"], "--format"),
+        (["run", "--cure", "linear", "train.py"], "--cures"),
+    ],
+)
+def test_unknown_option_suggests_the_nearest(
+    words: list[str], nearest: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    assert f"did you mean {nearest!r}?" in capsys.readouterr().err
+
+
 def test_command_like_no_other_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["xyzzy"]) == 2
     assert "commands: " in capsys.readouterr().err

@@ -73,3 +73,10 @@ def test_one_line_stays_on_one_line() -> None:
     line = one_line(replace(samples.HIDDEN, file="a\nb\x1b[2J.py"))
     assert line.startswith("a\\x0ab\\x1b[2J.py:41: NA101")
     assert len(line.splitlines()) == 1
+
+
+def test_a_step_that_ran_already_is_a_type_error_that_says_so() -> None:
+    with pytest.raises(
+        TypeError, match=r"step is NoneType.*not assert_no_hidden_copies\(step\(\)\)"
+    ):
+        assert_no_hidden_copies(None)  # type: ignore[arg-type]

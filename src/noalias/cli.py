@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 import noalias
 
@@ -37,6 +38,18 @@ class Command(Protocol):
     def configure(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, args: argparse.Namespace) -> int: ...
+
+
+class _Parser(argparse.ArgumentParser):
+    """Names the nearest option where one is unknown."""
+
+    def error(self, message: str) -> NoReturn:
+        head, _, words = message.partition("unrecognized arguments: ")
+        if words and not head:
+            known = re.findall(r"--[a-z][a-z-]*", self.format_usage())
+            near = difflib.get_close_matches(words.split("=")[0].split()[0], known, n=1)
+            message += f"; did you mean {near[0]!r}?" if near else ""
+        super().error(message)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,7 +90,7 @@ def _dispatch(words: list[str]) -> int:
     if name not in COMMANDS:
         return _unknown(name)
     command = _load(name)
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"noalias {name}",
         description=command.SUMMARY,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -112,8 +125,10 @@ def _overview() -> str:
 
 
 def _unknown(name: str) -> int:
-    near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-    kind = "option" if name.startswith("-") else "command"
+    is_option = name.startswith("-")
+    known = ("--help", "--version") if is_option else COMMANDS
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    kind = "option" if is_option else "command"
     hint = f"; did you mean {near[0]!r}?" if near else f"; commands: {', '.join(COMMANDS)}"
     print(f"noalias: unknown {kind} {name!r}{hint}", file=sys.stderr)
     return FAILURE

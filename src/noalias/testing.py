@@ -41,7 +41,13 @@ def assert_no_hidden_copies(
     Raises:
         HiddenCopies: names each line, what it costs and how it is cured.
         NativeUnavailable: the core, which the audit needs, cannot be had.
+        TypeError: `step` cannot be called.
     """
+    if not callable(step):
+        raise TypeError(
+            f"assert_no_hidden_copies: step is {type(step).__name__}, and must be a "
+            "function to call: assert_no_hidden_copies(step), not assert_no_hidden_copies(step())"
+        )
     from noalias.audit import audit
 
     with audit() as report:

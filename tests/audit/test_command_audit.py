@@ -132,6 +132,8 @@ def test_baseline_leaves_out_what_it_knows(program: Path, tmp_path: Path) -> Non
         (["-o", "missing/report.html", "train.py"], "no such folder"),
         (["--demo", "train.py"], "--demo has a program of its own"),
         (["--merge", "train.py"], "train.py"),
+        (["--merge", "none.json"], "cannot read none.json: No such file"),
+        (["--baseline", "none.json", "train.py"], "cannot read none.json: No such file"),
     ],
 )
 def test_wrong_use_exits_with_2_says_why_and_runs_nothing(
@@ -148,6 +150,19 @@ def test_wrong_use_exits_with_2_says_why_and_runs_nothing(
 
     assert cli.main(["audit", *words]) == 2
     assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["html", "trace"])
+def test_a_page_is_not_written_to_a_terminal_and_nothing_runs(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from noalias import cli
+
+    path = script(tmp_path, "raise SystemExit('the program ran')\n")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    assert cli.main(["audit", "--format", kind, str(path)]) == 2
+    assert f"--format {kind} is not for a terminal; add -o FILE" in capsys.readouterr().err
 
 
 def test_program_that_raises_keeps_its_traceback_and_what_was_found(tmp_path: Path) -> None:

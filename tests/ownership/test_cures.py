@@ -83,6 +83,23 @@ def test_unknown_cure_names_the_nearest_and_switches_nothing() -> None:
     assert not noalias.status().active
 
 
+@pytest.mark.parametrize("name", [3, ["hidden_base"]])
+def test_a_cure_that_is_no_string_says_how_to_name_several(name: object) -> None:
+    with pytest.raises(
+        TypeError, match=r"named by a string.*enable\(\"hidden_base\", \"linear\"\)"
+    ):
+        noalias.enable(name)  # type: ignore[arg-type]
+
+    assert not noalias.status().active
+
+
+def test_status_says_that_results_of_linear_are_not_counted() -> None:
+    with noalias.enabled("hidden_base"):
+        assert "results of linear" not in str(noalias.status())
+        with noalias.enabled("linear"):
+            assert "results of linear" in str(noalias.status())
+
+
 def test_status_counts_and_says_why_bases_were_kept() -> None:
     with noalias.enabled("hidden_base"):
         write_to_hidden_base()

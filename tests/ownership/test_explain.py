@@ -120,3 +120,8 @@ def test_explaining_changes_nothing() -> None:
 def test_no_tensor_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="expected a tensor, not list"):
         noalias.explain([1.0])  # type: ignore[arg-type]
+
+
+def test_a_text_is_sent_to_the_command_that_reads_it() -> None:
+    with pytest.raises(TypeError, match="not str; the command `noalias explain` reads error texts"):
+        noalias.explain("RuntimeError: a view")  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ what they gain; gradients are the same (--no-price leaves that out). Codes: docs
 
 _FINE, _FINDINGS, _FAILURE = 0, 1, 2
 _DEMO_REPORT = "noalias-demo.html"
+_FOR_FILES = ("html", "trace")  # pages of markup and numbers that nobody reads as they are
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +75,10 @@ def run(args: argparse.Namespace) -> int:
             return _merge(args, known)
         target = _target(args)
         target.check()
-    except (_Usage, program.ProgramNotFound, FormatError, OSError, ValueError) as error:
+    except OSError as error:
+        print(f"noalias audit: cannot read {error.filename}: {error.strerror}", file=sys.stderr)
+        return _FAILURE
+    except (_Usage, program.ProgramNotFound, FormatError, ValueError) as error:
         print(f"noalias audit: {error}", file=sys.stderr)
         return _FAILURE
     return _audit(args, target, known)
@@ -84,6 +88,9 @@ def _check(args: argparse.Namespace) -> baseline.Baseline:
     codes.wanted(_list(args.select), _list(args.ignore))
     if args.steps is not None and args.steps < 1:
         raise _Usage(f"--steps is {args.steps}; it takes a number from 1")
+    if args.format in _FOR_FILES and args.output is None and sys.stdout.isatty():
+        # Said before the program runs, which may take hours.
+        raise _Usage(f"--format {args.format} is not for a terminal; add -o FILE")
     for option, path in (("-o", args.output), ("--write-baseline", args.write_baseline)):
         if path is not None and not Path(path).absolute().parent.is_dir():
             raise _Usage(f"{option} {path}: there is no such folder to write to")

@@ -161,7 +161,10 @@ def table(rows: tuple[HotPathRow, ...]) -> Table:
         line = lines.setdefault((row.shape, row.bias), [name])
         line.append(f"{row.to_stock.of_minima:.2f} ({row.to_stock.median:.2f})")
     columns = ("", *(phase.replace(" + ", "\n+ ").replace("d f", "d\nf") for phase in PHASES))
-    title = "Hot path: noalias.linear over F.linear, of the minima (median over rounds)"
+    title = (
+        "Hot path: time of noalias.linear over that of F.linear, below 1 is faster\n"
+        "ratio of the minima (median of the ratios of each round)"
+    )
     calls = sorted(row.stock.minimum for row in rows)
     caption = f"One call of F.linear takes {text.seconds(calls[0])} to {text.seconds(calls[-1])}."
     return text.grid(title, columns, lines.values(), caption)

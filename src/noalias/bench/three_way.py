@@ -264,6 +264,12 @@ def _gradients(work: _Work, variant: Variant) -> list[torch.Tensor]:
     return [leaf.grad for leaf in work.leaves if leaf.grad is not None]
 
 
+_ROWS = (
+    "before: F.linear up to PyTorch 2.14; stock: F.linear as installed;\n"
+    "workaround: flattened by hand; after: noalias.linear."
+)
+
+
 def table(result: ThreeWay) -> Table:
     load = result.workload
     shape = " × ".join(map(str, load.shape))
@@ -282,7 +288,7 @@ def table(result: ThreeWay) -> Table:
         if differ
         else "Gradients of all rows are the same in every bit."
     )
-    return text.grid(title, columns, map(_cells, result.rows), caption=gradients)
+    return text.grid(title, columns, map(_cells, result.rows), caption=f"{_ROWS}\n{gradients}")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

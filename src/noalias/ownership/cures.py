@@ -37,8 +37,13 @@ class Status:
         return (
             f"active: {', '.join(self.active) or 'nothing'}\n"
             f"in-place calls on a view: {self.seen} seen, {self.cured} cured"
-            f"{f', kept: {reasons}' if reasons else ''}{further}"
+            f"{f', kept: {reasons}' if reasons else ''}"
+            f"{_LINEAR if 'linear' in self.active else ''}{further}"
         )
+
+
+# Else a program whose only hidden bases are linear's reads as if nothing had been done for it.
+_LINEAR = " (not among them: results of linear, which are no views now)"
 
 
 def enable(*cures: str) -> None:
@@ -53,6 +58,7 @@ def enable(*cures: str) -> None:
             ``owned_gradient``.
 
     Raises:
+        TypeError: a name that is no string; nothing is switched then.
         ValueError: a name that is no cure; nothing is switched then.
         noalias.native.NativeUnavailable: the core cannot be built; the message says how to help it.
     """
@@ -133,6 +139,11 @@ def reset() -> None:
 
 def _checked(names: Sequence[str], known: Sequence[str]) -> list[str]:
     for name in names:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"noalias: a cure is named by a string, got {name!r}; several are several "
+                'arguments: enable("hidden_base", "linear")'
+            )
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f", did you mean {near[0]!r}?" if near else ""

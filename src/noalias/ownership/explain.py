@@ -65,7 +65,10 @@ def explain(tensor: Tensor) -> Explanation:
         noalias.native.NativeUnavailable: the core cannot be built.
     """
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"noalias.explain: expected a tensor, not {type(tensor).__name__}")
+        hint = (
+            "; the command `noalias explain` reads error texts" if isinstance(tensor, str) else ""
+        )
+        raise TypeError(f"noalias.explain: expected a tensor, not {type(tensor).__name__}{hint}")
     core = native.load()
     # First of all: looking for observers makes Python objects, which are owners themselves.
     facts = core.facts_about(tensor)

@@ -91,7 +91,7 @@ def main(steps: int = 40) -> None:
     try:
         first.mul_(2)  # NA302: one of several views that unbind returned
     except RuntimeError as error:
-        print(f"refused: {str(error)[:52]}…")
+        print(f"(the demo provokes NA302) {str(error)[:52]}…")
 
     scores = torch.randn(4, requires_grad=True)
     weights = scores.exp()
@@ -99,7 +99,7 @@ def main(steps: int = 40) -> None:
     try:
         weights.sum().backward()
     except RuntimeError as error:
-        print(f"refused: {str(error)[:72]}…")
+        print(f"(the demo provokes NA303) {str(error)[:72]}…")
 
 
 if __name__ == "__main__":
