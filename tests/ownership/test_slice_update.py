@@ -68,6 +68,16 @@ def test_nodes_keep_the_order_of_their_calls() -> None:
     assert len(set(numbers)) == STEPS
 
 
+def test_the_engine_finds_the_way_through_the_source_alone() -> None:
+    # The base has no history: only the source's edge leads on.
+    with noalias.enabled("slice_update"):
+        source = _leaf(3) * 2
+        out = torch.ones(2, 3)
+        out[0] = source
+        (gradient,) = torch.autograd.grad(out.sum() + source.sum(), source)
+    torch.testing.assert_close(gradient, torch.full((3,), 2.0), rtol=0, atol=0)
+
+
 def test_switched_off_stock_is_back() -> None:
     with noalias.enabled("slice_update"):
         pass

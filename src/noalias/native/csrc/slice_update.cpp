@@ -63,7 +63,9 @@ class SliceUpdate final : public CopySlices {
     input_metadata_.clear();
     input_metadata_.emplace_back(std::move(stock.mutable_input_metadata(0)));
     next_edges_ = std::move(stock.next_edges());
-    update_topological_nr(next_edges_[0]);
+    for (const Edge& next : next_edges_) {
+      update_topological_nr(next);
+    }
     // The engine's order, and so the order of every sum, stays stock's.
     sequence_nr_ = stock.sequence_nr();
     pre_hooks_ = std::move(stock.pre_hooks());
