@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import platform
 import sys
 import time
 from pathlib import Path
@@ -27,15 +29,17 @@ def main() -> int:
     parser.add_argument(
         "--reports", type=int, default=40, help="how many mismatches to shrink and write"
     )
+    parser.add_argument(
+        "--threads", type=int, default=1, help="how many programs run at once with the cures on"
+    )
+    parser.add_argument("--result", type=Path, help="a JSON file that this run is added to")
     parser.add_argument("--verbose", action="store_true", help="all statistics")
     options = parser.parse_args()
     torch.set_num_threads(1)
     start = time.monotonic()
 
     def progress(statistics: Statistics, index: int) -> None:
-        bad = sum(
-            n for kind, n in statistics.verdicts.items() if kind.startswith(("mismatch", "crash"))
-        )
+        bad = _bad(statistics)
         rate = statistics.programs / (time.monotonic() - start)
         print(
             f"\r{statistics.programs} programs, {bad} mismatches, {rate:.0f}/s",
@@ -52,15 +56,17 @@ def main() -> int:
         options.seconds,
         options.reports,
         progress,
+        options.threads,
     )
     statistics, mismatches = campaign.run()
     print(file=sys.stderr)
     print(f"torch {torch.__version__}, cures {options.cures}")
     print(f"seed {options.seed}, first {options.first}")
     print(summary(statistics, options.verbose))
-    bad = sum(
-        n for kind, n in statistics.verdicts.items() if kind.startswith(("mismatch", "crash"))
-    )
+    bad = _bad(statistics)
+    if options.result is not None:
+        seconds = time.monotonic() - start
+        add_result(options.result, result(campaign, statistics, seconds))
     if mismatches:
         print(f"{len(mismatches)} shrunk programs in {options.out}")
     return 1 if bad else 0
@@ -84,6 +90,44 @@ def summary(statistics: Statistics, verbose: bool) -> str:
             + "\n  ".join(f"{n} {text}" for text, n in statistics.errors.most_common(40)),
         ]
     return "\n".join(lines)
+
+
+# PyTorch itself crashes on what the generator tries, or on the program: nothing to compare with.
+_NO_REFERENCE = ("stock crashes in draft", "stock crashes in stock")
+
+
+def _bad(statistics: Statistics) -> int:
+    """Programs that differ, crash, or could not be judged."""
+    good = "equal", "unaliased", "rounding", "signed_zero", *_NO_REFERENCE
+    return sum(n for kind, n in statistics.verdicts.items() if kind not in good)
+
+
+def result(campaign: Campaign, statistics: Statistics, seconds: float) -> dict[str, object]:
+    """What a run found, with what is needed to run it again."""
+    options = {"count": campaign.count, "seed": campaign.seed, "threads": campaign.threads}
+    command = "python -m tests.programs " + " ".join(f"--{k} {v}" for k, v in options.items())
+    return {
+        "command": f"{command} --cures {campaign.cures}",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "seed": campaign.seed,
+        "programs": statistics.programs,
+        "mismatches": _bad(statistics),
+        "verdicts": dict(statistics.verdicts.most_common()),
+        "unaliased_because_of": dict(statistics.unaliased.most_common()),
+        "programs_that_raise_on_stock": statistics.raising,
+        "programs_by_dtype_of_leaves": dict(statistics.dtypes.most_common()),
+        "programs_by_cure": dict(statistics.cured.most_common()),
+        "statements": dict(statistics.statements.most_common()),
+        "seconds": round(seconds),
+    }
+
+
+def add_result(path: Path, found: dict[str, object]) -> None:
+    """Adds a run to a list of runs; one of the same command is replaced."""
+    runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    runs = [run for run in runs if run["command"] != found["command"]]
+    path.write_text(json.dumps([*runs, found], indent=1) + "\n", encoding="utf-8")
 
 
 def _counts(counter: dict[str, int]) -> str:

@@ -89,14 +89,16 @@ def replaceable(
       grad on stock only, and it is written to. `CopySlices` copies a gradient that depends on
       nothing into one that does;
     - ``strides``: the runs differ first in the strides of a gradient, and it is written to.
-      `CopySlices` gives a gradient the strides of the base.
+      `CopySlices` gives a gradient the strides of the base;
+    - ``rounding``: the runs differ first by the rounding of a sum or a product, which runs over a
+      gradient in the order of its strides, and it is written to.
 
-    For the last three the view may also be replaced only just before it is written to.
+    A view may be replaced where it is made, or `late`, just before it is written to: in between it
+    carries hooks and takes part in backward runs as the view that it is.
     """
     raised = any(isinstance(entry, Failure) and is_curable(entry.message) for _, entry in stock)
     empty = any(isinstance(entry, Value) and entry.elements.size == 0 for _, entry in stock)
     reason = _reason_of(first, program)
-    late = bool(reason or empty)
     reason = "error" if raised else reason or ("empty" if empty else "")
     origins = _Origins()
     found: dict[Place, str] = {}
@@ -108,10 +110,9 @@ def replaceable(
                 found |= dict.fromkeys(origins.of(name), "input")
         elif isinstance(statement, Write | Foreach) and reason:
             names = (statement.target,) if isinstance(statement, Write) else statement.targets
-            for name in names:
+            for part, name in enumerate(names):
                 found |= dict.fromkeys(origins.of(name), reason)
-            if late and isinstance(statement, Write):
-                found[site, 0] = reason
+                found[site, part] = reason
         elif isinstance(statement, Module) and (statement.hooked or reason):
             found[site, 0] = "hook" if statement.hooked else reason
             origins.hooked |= {statement.out} if statement.hooked else set()
@@ -121,9 +122,20 @@ def replaceable(
     return dict(sorted(found.items(), reverse=True))
 
 
+def late(program: Program) -> set[int]:
+    """Sites at which a view is replaced just before it is written to."""
+    return {
+        site
+        for site, statement in enumerate(walk(program))
+        if isinstance(statement, Write | Foreach)
+    }
+
+
 def _reason_of(first: Difference | None, program: Program) -> str:
     if first is None:
         return ""
+    if first.rounding:
+        return "rounding"
     if not first.of_gradient:
         return ""
     if first.what == "requires_grad" and first.expected == "True" and _creates_graph(program):

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from .oracle import Verdict, judge
 from .record import Entries, Failure
 from .reproduction import write
 from .shrink import shrink
-from .statements import Block, Let, Program, Unpack, Write, walk
+from .statements import Block, Leaf, Let, Program, Unpack, Write, walk
+from .together import execute_together
 
 CHUNK = 500
 _PATIENCE = 120.0
@@ -58,6 +59,7 @@ class Statistics:
     cured: Counter[str] = field(default_factory=Counter)
     counters: Counter[str] = field(default_factory=Counter)
     differences: Counter[str] = field(default_factory=Counter)
+    dtypes: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Statistics) -> None:
         for name, value in vars(other).items():
@@ -68,6 +70,8 @@ class Statistics:
 
     def count(self, program: Program, stock: Entries) -> None:
         self.programs += 1
+        leaves = [item for item in walk(program) if isinstance(item, Leaf)]
+        self.dtypes.update({leaf.dtype for leaf in leaves if leaf.requires_grad})
         for statement in walk(program):
             name = type(statement).__name__
             self.statements[
@@ -113,6 +117,8 @@ class Campaign:
     seconds: float | None = None
     reports: int = 40
     progress: Callable[[Statistics, int], None] = lambda statistics, index: None
+    threads: int = 1
+    """How many programs run at once while the cures are on."""
 
     def run(self) -> tuple[Statistics, list[Mismatch]]:
         # Before forking, or every process would do it anew: load the core, and what checkpointing
@@ -127,18 +133,23 @@ class Campaign:
         start, index, end = time.monotonic(), self.first, self.first + self.count
         while index < end and (self.seconds is None or time.monotonic() - start < self.seconds):
             stop = min(end, index + CHUNK)
-            index = self._chunk(index, stop, statistics, mismatches)
+            index = self._chunk(index, stop, statistics, mismatches, self.threads)
             self.progress(statistics, index)
         return statistics, mismatches
 
     def _chunk(
-        self, first: int, stop: int, statistics: Statistics, mismatches: list[Mismatch]
+        self,
+        first: int,
+        stop: int,
+        statistics: Statistics,
+        mismatches: list[Mismatch],
+        threads: int = 1,
     ) -> int:
         """Runs programs ``first`` to ``stop`` in one process; gives the index to go on with."""
         room = self.reports - len(mismatches)
         phase, index = "start", first
         for message in _in_process(
-            _work, self.seed, first, stop, self.cures, room, statistics.differences.copy()
+            _work, self.seed, first, stop, self.cures, room, statistics.differences.copy(), threads
         ):
             if isinstance(message, tuple):
                 phase, index = message
@@ -154,6 +165,10 @@ class Campaign:
                 )
         if phase == "done":
             return stop
+        if phase == "together":
+            statistics.verdicts["crash with other programs"] += 1
+            print(f"\ncrash in programs {first} to {stop}, run together", file=sys.stderr)
+            return self._chunk(first, stop, statistics, mismatches)
         if phase == "cured":
             self._crash(index, statistics, mismatches)
         else:
@@ -212,12 +227,20 @@ def fails_like(verdict: Verdict, cures: str) -> Callable[[Program], bool]:
 
 
 def _work(
-    send: Connection, seed: int, first: int, stop: int, cures: str, room: int, known: Counter[str]
+    send: Connection,
+    seed: int,
+    first: int,
+    stop: int,
+    cures: str,
+    room: int,
+    known: Counter[str],
+    threads: int,
 ) -> None:
     gc.disable()
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
     statistics = Statistics()
-    programs, stock, cured = [], [], []
+    programs, stock, cured = list[Program](), list[Entries](), list[Entries]()
     for index in range(first, stop):
         send.send(("draft", index))
         programs.append(generate(seed, index))
@@ -225,18 +248,17 @@ def _work(
         stock.append(execute(programs[-1]))
     with cure(cures)():
         before = counters()
-        for index, program in enumerate(programs, first):
+        if threads > 1:
+
+            def begin(i: int) -> None:
+                send.send(("together", first) if i < 0 else ("cured", first + i))
+
+            cured = execute_together(programs, threads, begin)
+            _count_counters(statistics, before)
+        for index, program in enumerate(programs if threads == 1 else (), first):
             send.send(("cured", index))
             cured.append(execute(program))
-            after = counters()
-            changed = {
-                name: after[name] - before.get(name, 0)
-                for name in after
-                if after[name] != before.get(name, 0)
-            }
-            statistics.counters.update(changed)
-            statistics.cured.update(dict.fromkeys(changed, 1))
-            before = after
+            before = _count_counters(statistics, before)
     for index, program in enumerate(programs, first):
         send.send(("judge", index))
         statistics.count(program, stock[index - first])
@@ -245,16 +267,45 @@ def _work(
         if verdict.reasons:
             statistics.unaliased[" ".join(verdict.reasons)] += 1
         if verdict.kind in ("mismatch", "signed_zero"):
+            alone = threads == 1 or compare(program, cures).kind == verdict.kind
+            if not alone:
+                first_difference = verdict.differences[0]
+                what = f"with other programs: {first_difference.what}"
+                changed = (replace(first_difference, what=what), *verdict.differences[1:])
+                verdict = replace(verdict, differences=changed)
             known[verdict.what] += 1
             statistics.differences[verdict.what] += 1
             if room > 0 and known[verdict.what] <= 12 and verdict.kind == "mismatch":
                 room -= 1
-                small = shrink(program, fails_like(verdict, cures), attempts=1500)
+                fails = fails_like(verdict, cures)
+
+                def heard(
+                    candidate: Program,
+                    index: int = index,
+                    fails: Callable[[Program], bool] = fails,
+                ) -> bool:
+                    send.send(("shrink", index))
+                    return fails(candidate)
+
+                small = shrink(program, heard, attempts=1500) if alone else program
                 final = compare(small, cures)
                 send.send(
                     Mismatch(seed, index, small, final if final.kind == "mismatch" else verdict)
                 )
     send.send(statistics)
+
+
+def _count_counters(statistics: Statistics, before: dict[str, int]) -> dict[str, int]:
+    """Adds how the core's counters have moved since ``before``; returns them as they are now."""
+    after = counters()
+    changed = {
+        name: after[name] - before.get(name, 0)
+        for name in after
+        if after[name] != before.get(name, 0)
+    }
+    statistics.counters.update(changed)
+    statistics.cured.update(dict.fromkeys(changed, 1))
+    return after
 
 
 def _crashes(program: Program, cures: str) -> bool:

@@ -11,9 +11,14 @@ from .source import Place, Reference, function_source
 from .statements import Program
 
 
-def execute(program: Program, reference: Reference | None = None) -> Entries:
-    """What the program shows when it runs now, with whatever cures are on."""
+def execute(program: Program, reference: Reference | None = None, random: object = None) -> Entries:
+    """What the program shows when it runs now, with whatever cures are on.
+
+    ``random`` takes the place of ``torch`` where the program makes random numbers.
+    """
     scope = dict(support.GLOBALS)
+    if random is not None:
+        scope["torch"] = random
     exec(compile(function_source(program, reference), "<program>", "exec"), scope)
     record = Record()
     with warnings.catch_warnings():

@@ -17,21 +17,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
-from .aliases import engine_made, is_curable, replaceable
+from .aliases import engine_made, is_curable, late, replaceable
 from .compare import Difference, Leniency, differences
 from .execute import execute, view_places
 from .reads import sums_may_be_reordered
 from .record import Entries, Failure
-from .source import Place, Reference
-from .statements import Block, Foreach, Program, Write, walk
+from .source import Place, Reference, Refused
+from .statements import Block, Call, Foreach, Program, Write, walk
 
 _MAX_REFERENCES = 64
-
-# Guarded statements left out of a reference, with type and message of the error recorded instead.
-Refused: TypeAlias = "tuple[tuple[int, str, str], ...]"
 
 
 @dataclass(frozen=True)
@@ -74,6 +70,7 @@ class _References:
         self._raised = _failures(stock)
         self._leniency = Leniency(unaliased=True, engine_made=engine_made(program))
         self._candidates = replaceable(program, stock, first)
+        self._exact = first is not None and first.rounding
         self._seen: dict[Reference, float] = {}
 
     def match(self) -> tuple[str, ...] | None:
@@ -82,35 +79,41 @@ class _References:
         None where no set of them does.
         """
         places = tuple(self._candidates)
-        if not places:
-            return None
+        made = tuple(place for place in places if place[0] not in late(self._program))
         # Once all are replaced the program gets far, but a view of a replaced tensor may be none.
-        views = view_places(self._program, [places])
-        more = views | view_places(self._program, [(place,) for place in places])
-        for found in dict.fromkeys((frozenset(views), frozenset(more))):
+        views = view_places(self._program, [made])
+        more = views | view_places(self._program, [(place,) for place in made])
+        most = more | view_places(self._program, [(place,) for place in places])
+        for found in dict.fromkeys(map(frozenset, (views, more, most))):
             reasons = self._search(tuple(place for place in places if place in found))
             if reasons is not None:
                 return reasons
         return None
 
     def _search(self, places: tuple[Place, ...]) -> tuple[str, ...] | None:
-        for refused, halfway in self._refusals(places):
-            for chosen in itertools.islice(self._sets(places, refused, halfway), _MAX_REFERENCES):
-                if self._agreement(chosen, refused, halfway) == math.inf:
+        for bare in self._variants():
+            for chosen in itertools.islice(self._sets(places, bare), _MAX_REFERENCES):
+                if self._agreement(chosen, bare) == math.inf:
                     return tuple(sorted({self._candidates[place] for place in chosen}))
         return None
 
-    def _refusals(self, places: tuple[Place, ...]) -> Iterator[tuple[Refused, bool]]:
-        """Guarded writes to leave out; what further references raise may add to them."""
-        refused = self._refused()
-        yield refused, False
-        while (more := self._refused()) != refused:
-            refused = more
-            yield refused, False
-        if refused:
-            yield refused, True
+    def _variants(self) -> Iterator[Reference]:
+        """References that replace nothing yet: which guarded writes they leave out, and how."""
+        bare = Reference(refused=self._refused())
+        yield bare
+        # What further references have raised may add to them.
+        while (refused := self._refused()) != bare.refused:
+            bare = Reference(refused=refused)
+            yield bare
+        if bare.refused:
+            yield replace(bare, halfway=True)
             # A write that raises may also be one of several runs of its line, in a checkpoint.
-            yield (), False
+            yield Reference()
+        if any(
+            isinstance(statement, Call) and statement.transform == "checkpoint_reentrant"
+            for statement in walk(self._program)
+        ):
+            yield replace(bare, recorded=True)
 
     def _refused(self) -> Refused:
         """Guarded writes on which the cured run raised a curable error that another run raised."""
@@ -125,28 +128,24 @@ class _References:
                 and isinstance(statement.body[0], Write | Foreach)
                 and is_curable(entry.message)
             ):
-                found.append((site, entry.kind, entry.message))
+                found.append((site, entry.kind, entry.message, len(raised[f"@{site}"])))
         return tuple(found)
 
-    def _sets(
-        self, places: tuple[Place, ...], refused: Refused, halfway: bool
-    ) -> Iterator[tuple[Place, ...]]:
+    def _sets(self, places: tuple[Place, ...], bare: Reference) -> Iterator[tuple[Place, ...]]:
         """Sets of places to try: single ones, all, greedily grown ones, the rest by size."""
         yield from ((place,) for place in places)
         if len(places) > 2:
             yield places
-        yield from self._grown(places, refused, halfway)
+        yield from self._grown(places, bare)
         for size in range(2, len(places)):
             yield from itertools.combinations(places, size)
 
-    def _grown(
-        self, places: tuple[Place, ...], refused: Refused, halfway: bool
-    ) -> Iterator[tuple[Place, ...]]:
+    def _grown(self, places: tuple[Place, ...], bare: Reference) -> Iterator[tuple[Place, ...]]:
         """Adds the place whose replacement makes the records agree longest, while that helps."""
         chosen: tuple[Place, ...] = ()
         best, left = -1.0, list(places)
         while left:
-            scores = {place: self._agreement((*chosen, place), refused, halfway) for place in left}
+            scores = {place: self._agreement((*chosen, place), bare) for place in left}
             place = max(scores, key=lambda item: scores[item])
             if scores[place] <= best:
                 return
@@ -154,13 +153,16 @@ class _References:
             left.remove(place)
             yield chosen
 
-    def _agreement(self, places: tuple[Place, ...], refused: Refused, halfway: bool) -> float:
-        """How many entries agree from the start; infinity if all do, to the rounding of a sum."""
-        reference = Reference(frozenset(places), refused, halfway)
+    def _agreement(self, places: tuple[Place, ...], bare: Reference) -> float:
+        """How many entries agree from the start; infinity if all do, to the rounding of a sum.
+
+        Where rounding is what the runs differ in first, they must agree without.
+        """
+        reference = replace(bare, unaliased=frozenset(places))
         if reference not in self._seen:
             expected = execute(self._program, reference)
             remaining = differences(expected, self._cured, self._leniency)
-            if all(item.rounding or item.signed_zero for item in remaining):
+            if all((item.rounding and not self._exact) or item.signed_zero for item in remaining):
                 self._seen[reference] = math.inf
             else:
                 self._seen[reference] = sum(1 for _ in self._common_prefix(expected))

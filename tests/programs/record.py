@@ -62,9 +62,16 @@ class Record:
     def error(self, label: str, error: BaseException) -> None:
         self.entries.append((label, Failure(type(error).__name__, normalise(str(error)))))
 
-    def refuse(self, label: str, kind: str, message: str) -> None:
-        """What a reference run records in the place of a statement it leaves out."""
-        self.entries.append((label, Failure(kind, message)))
+    def refuse(self, label: str, kind: str, message: str, times: int) -> bool:
+        """What a reference run records in the place of a statement it leaves out ``times`` times.
+
+        False from then on.
+        """
+        failure = label, Failure(kind, message)
+        refused = self.entries.count(failure) < times
+        if refused:
+            self.entries.append(failure)
+        return refused
 
     def hook(
         self, label: str, scale: float | None = None

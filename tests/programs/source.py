@@ -106,18 +106,25 @@ from torch import nn
 Place: TypeAlias = "tuple[int, int]"
 
 
+# Site, type and message of an error, and how many times it is raised there.
+Refused: TypeAlias = "tuple[tuple[int, str, str, int], ...]"
+
+
 @dataclass(frozen=True)
 class Reference:
     """How a reference run departs from the program (see `oracle`).
 
     Results at places in ``unaliased`` get a storage of their own; guarded statements at sites in
-    ``refused`` are not executed, and record (type, message) of an error instead. ``halfway``: of a
-    refused ``x[i] += v`` all but the last step, ``x[i] = ...``, is executed.
+    ``refused`` are not executed the first ``times`` they are reached, and record (type, message) of
+    an error instead. ``halfway``: of a refused ``x[i] += v`` all but the last step, ``x[i] = ...``,
+    is executed. ``recorded``: results are replaced only while history is recorded, so in a
+    reentrant checkpoint only when it is run again.
     """
 
     unaliased: frozenset[Place] = frozenset()
-    refused: tuple[tuple[int, str, str], ...] = ()
+    refused: Refused = ()
     halfway: bool = False
+    recorded: bool = False
 
 
 class Printer:
@@ -127,6 +134,7 @@ class Printer:
         self._unaliased = reference.unaliased if reference else frozenset[Place]()
         self._refused = {site: error for site, *error in (reference.refused if reference else ())}
         self._halfway = reference.halfway if reference else False
+        self._option = ", recorded=True" if reference and reference.recorded else ""
         self._site = -1
 
     def lines(self, program: Program) -> Iterator[str]:
@@ -150,6 +158,7 @@ class Printer:
                 text = render_step(step, render_chain(target, chain))
                 yield f"in_thread(lambda: {text})" if thread else text
             case Foreach(targets, step):
+                yield from self._fresh_names(site, targets)
                 yield render_step(step, f"[{', '.join(map(render, targets))}]")
             case Alias(out, source):
                 yield f"{render(out)} = {render(source)}"
@@ -174,7 +183,7 @@ class Printer:
             case Module(out, way, sizes, hooked):
                 yield f"{render(out)} = {MODULES[way].format(*sizes)}"
                 if (site, 0) in self._unaliased and way != "linear":
-                    yield f"{render(out)}.insert(1, Unaliased(({site}, 0)))"
+                    yield f"{render(out)}.insert(1, Unaliased(({site}, 0){self._option}))"
                 if hooked:
                     part = render(out) if way == "linear" else f"{render(out)}[0]"
                     hook = f'record.module_hook("{render(out)}@{site}")'
@@ -183,16 +192,14 @@ class Printer:
                 yield _backward(statement)
                 yield from self._fresh_names(site, statement.outs)
             case Block("guard", body) if site in self._refused:
-                kind, message = self._refused[site]
-                if self._halfway:
-                    yield from _first_half(body[0])
-                yield f'record.refuse("@{site}", {kind!r}, {message!r})'
-                list(self.lines(body))
+                error = ", ".join(map(repr, self._refused[site]))
+                yield f'if record.refuse("@{site}", {error}):'
+                half = _first_half(body[0]) if self._halfway else ""
+                yield f"    {half or 'pass'}"
+                yield "else:"
+                yield from (f"    {line}" for line in self._guarded(site, body))
             case Block("guard", body):
-                yield "try:"
-                yield from self._indented(body)
-                yield "except Exception as error:"
-                yield f'    record.error("@{site}", error)'
+                yield from self._guarded(site, body)
             case Block(context, body):
                 yield CONTEXTS[context]
                 yield from self._indented(body)
@@ -208,24 +215,34 @@ class Printer:
                 )
                 yield from self._fresh_names(site, outs)
 
+    def _guarded(self, site: int, body: Program) -> Iterator[str]:
+        yield "try:"
+        yield from self._indented(body)
+        yield "except Exception as error:"
+        yield f'    record.error("@{site}", error)'
+
     def _indented(self, body: Program) -> Iterator[str]:
         yield from (f"    {line}" for line in self.lines(body))
 
     def _fresh_names(self, site: int, names: tuple[str, ...]) -> Iterator[str]:
         for part, name in enumerate(names):
             if (site, part) in self._unaliased:
-                yield f"{render(name)} = unaliased({render(name)}, ({site}, {part}))"
+                yield f"{render(name)} = {self._copy((site, part), render(name))}"
 
     def _fresh(self, site: int, text: str) -> str:
-        return f"unaliased({text}, ({site}, 0))" if (site, 0) in self._unaliased else text
+        return self._copy((site, 0), text) if (site, 0) in self._unaliased else text
+
+    def _copy(self, place: Place, text: str) -> str:
+        return f"unaliased({text}, {place}{self._option})"
 
 
-def _first_half(statement: Statement) -> Iterator[str]:
+def _first_half(statement: Statement) -> str:
     """Of ``x[i] += v`` what Python does before ``x[i] = ...``."""
     if isinstance(statement, Write) and statement.step[0] == "index_add_set":
         _, index, value = statement.step
         target = render_chain(statement.target, statement.chain)
-        yield f"{target}[{render_index(index)}].__iadd__({render(value)})"
+        return f"{target}[{render_index(index)}].__iadd__({render(value)})"
+    return ""
 
 
 def render_chain(source: str, chain: tuple[Step, ...]) -> str:

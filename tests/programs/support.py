@@ -160,13 +160,14 @@ class _WithoutAlias(Function):
         return None if tangent is None else tangent.clone()
 
 
-def unaliased(x: object, place: tuple[int, int] = (-1, 0)) -> object:
+def unaliased(x: object, place: tuple[int, int] = (-1, 0), recorded: bool = False) -> object:
     """A view's values, geometry and gradient in a storage of their own: as if it were no view.
 
     The version counter goes on from the same number, but is shared with nobody. What is no view
-    stays as it is; a wrapper of `torch.func` does not say whether it holds one.
+    stays as it is; a wrapper of `torch.func` does not say whether it holds one. ``recorded``:
+    nothing is done under `no_grad`.
     """
-    if not isinstance(x, Tensor):
+    if not isinstance(x, Tensor) or (recorded and not torch.is_grad_enabled()):
         return x
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
     if not x._is_view() and not transformed:
@@ -174,8 +175,10 @@ def unaliased(x: object, place: tuple[int, int] = (-1, 0)) -> object:
     if VIEW_PLACES is not None:
         VIEW_PLACES.add(place)
     if transformed:
-        return x.clone()
-    if not (x.is_conj() or x.is_neg()):
+        copy = x.clone()
+        if copy.stride() != x.stride():
+            copy = x.new_empty_strided(x.size(), x.stride()).copy_(x)
+    elif not (x.is_conj() or x.is_neg()):
         copy = _WithoutAlias.apply(x)
     elif torch._debug_has_internal_overlap(x) == 0:
         copy = x.new_empty_strided(x.size(), x.stride()).copy_(x)
@@ -189,12 +192,12 @@ def unaliased(x: object, place: tuple[int, int] = (-1, 0)) -> object:
 class Unaliased(torch.nn.Module):
     """`unaliased` between two modules."""
 
-    def __init__(self, place: tuple[int, int] = (-1, 0)) -> None:
+    def __init__(self, place: tuple[int, int] = (-1, 0), recorded: bool = False) -> None:
         super().__init__()
-        self._place = place
+        self._place, self._recorded = place, recorded
 
     def forward(self, x: Tensor) -> Tensor:
-        copy = unaliased(x, self._place)
+        copy = unaliased(x, self._place, self._recorded)
         assert isinstance(copy, Tensor)
         return copy
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.programs.aliases import is_curable
 from tests.programs.cures import cure
 from tests.programs.execute import execute
 from tests.programs.oracle import judge
@@ -124,6 +125,12 @@ ALLOWED = (
     "refused_halfway_then_unsupported_dtype",
     "constant_gradient_under_create_graph",
     "empty_view_written_late",
+    "constant_gradient_through_foreach",
+    "hook_called_for_a_part_before_it_is_written",
+    "part_written_in_reentrant_recomputation",
+    "refused_in_forward_cured_in_recomputation",
+    "sum_over_transposed_gradient",
+    "unsupported_dtype_under_functionalize",
 )
 
 
@@ -142,19 +149,24 @@ def test_no_allowance_hides_a_wrong_value_gradient_or_event(name: str) -> None:
 
 
 def spoilt(entries: Entries) -> Iterator[Entries]:
-    """The record with one value, one gradient or one event wrong."""
+    """The record with one value, one gradient or one event wrong.
+
+    An error that a cure may take away is not left out: nobody would see a difference.
+    """
     for i, (label, entry) in enumerate(entries):
         before, after = entries[:i], entries[i + 1 :]
         if isinstance(entry, Value):
             if entry.elements.size:
                 yield [*before, (label, replace(entry, elements=entry.elements + 1)), *after]
             if entry.grad is not None:
-                grad = replace(entry.grad, elements=entry.grad.elements + 1)
-                yield [*before, (label, replace(entry, grad=grad)), *after]
+                if entry.grad.elements.size:
+                    grad = replace(entry.grad, elements=entry.grad.elements + 1)
+                    yield [*before, (label, replace(entry, grad=grad)), *after]
                 yield [*before, (label, replace(entry, grad=None)), *after]
         elif isinstance(entry, Failure):
             yield [*before, (label, Failure("RuntimeError", "another error")), *after]
-            yield [*before, *after]
+            if not is_curable(entry.message):
+                yield [*before, *after]
 
 
 @pytest.mark.parametrize(("reads", "expected"), [(2, False), (3, True)])

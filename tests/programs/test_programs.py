@@ -36,6 +36,10 @@ def test_300_programs_show_what_stock_shows(tmp_path: Path) -> None:
     campaign(tmp_path, "--count", "300", "--seed", "1", "--cures", "all")
 
 
+def test_programs_that_run_at_once_in_threads_show_what_stock_shows(tmp_path: Path) -> None:
+    campaign(tmp_path, "--count", "100", "--seed", "9", "--cures", "all", "--threads", "4")
+
+
 @pytest.mark.long
 def test_20000_programs_show_what_stock_shows(tmp_path: Path) -> None:
     campaign(tmp_path, "--count", "20000", "--seed", "2", "--cures", "all")
