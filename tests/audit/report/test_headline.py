@@ -61,6 +61,14 @@ def test_times_within_noise_are_called_the_same() -> None:
     assert figures(priced(stock, cured))[0].change == "same"
 
 
+def test_a_difference_smaller_than_that_of_the_runs_among_themselves_is_noise() -> None:
+    stock = replace(samples.STOCK, time_min=0.0593, time_median=0.0690)
+    cured = replace(samples.CURED, time_min=0.0670, time_median=0.0700)
+    assert consequence(priced(stock, cured)).startswith("The time stays the same within noise")
+    quiet = replace(stock, time_median=0.0594)
+    assert consequence(priced(quiet, cured)).startswith("The step got slower")
+
+
 def test_a_slower_step_is_not_hidden() -> None:
     cured = replace(samples.CURED, time_min=0.05)
     text = consequence(priced(samples.STOCK, cured))

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from noalias.audit import codes
 from noalias.audit.report.headline import (
+    MISSED,
     consequence,
     context,
     cost_text,
@@ -194,6 +195,8 @@ def _predictions(console: Console, report: Report) -> None:
         )
     console.print()
     console.print(table)
+    if not all(prediction.borne_out for prediction in report.predictions):
+        console.print(_text((MISSED, "dim")))
 
 
 def _ranks(console: Console, report: Report) -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from noalias.audit.report.headline import measurement_cells, module_name, opaque_text
+from noalias.audit.report.headline import (
+    MISSED,
+    measurement_cells,
+    module_name,
+    opaque_text,
+    within_noise,
+)
 from noalias.audit.report.markup import Markup, tag
 from noalias.audit.report.units import (
     amount_text,
@@ -65,13 +71,18 @@ def _module(module: ModulePrice) -> Markup:
         _pair(bytes_text(stock.bytes_moved), bytes_text(cured.bytes_moved)),
         _pair(bytes_text(stock.bytes_allocated), bytes_text(cured.bytes_allocated)),
         _pair(bytes_text(stock.peak_bytes), bytes_text(cured.peak_bytes)),
-        _pair(seconds_text(stock.time_min), seconds_text(cured.time_min)),
+        _pair(
+            seconds_text(stock.time_min),
+            seconds_text(cured.time_min),
+            same=within_noise(stock, cured),
+        ),
     )
 
 
-def _pair(stock: str, cured: str) -> Markup:
-    if stock == cured:
-        return tag("td", tag("span", stock, class_="muted"), class_="number")
+def _pair(stock: str, cured: str, *, same: bool = False) -> Markup:
+    if stock == cured or same:
+        text = stock if stock == cured else f"{stock} → {cured}"
+        return tag("td", tag("span", text, class_="muted"), class_="number")
     return tag("td", f"{stock} → ", tag("strong", cured), class_="number")
 
 
@@ -81,7 +92,7 @@ def predictions(report: Report) -> Markup | None:
         return None
     missed = sum(not prediction.borne_out for prediction in report.predictions)
     text = (
-        f"{missed} of {len(report.predictions)} were not borne out by the measurement."
+        f"{missed} of {len(report.predictions)} were not borne out by the measurement. {MISSED}"
         if missed
         else "The measurement bears out all of them."
     )
