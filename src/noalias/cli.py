@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol, cast
 
 import noalias
+from noalias.complaint import complain, printable
 
 FINE = 0
 FINDINGS = 1
@@ -49,7 +50,7 @@ class _Parser(argparse.ArgumentParser):
             known = re.findall(r"--[a-z][a-z-]*", self.format_usage())
             near = difflib.get_close_matches(words.split("=")[0].split()[0], known, n=1)
             message += f"; did you mean {near[0]!r}?" if near else ""
-        super().error(message)
+        super().error(printable(message))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,11 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return FINE
     except noalias.NativeUnavailable as error:
-        print(f"noalias: {error}", file=sys.stderr)
+        complain(f"noalias: {error}")
         return FAILURE
     except Exception:
-        traceback.print_exc()
-        print("noalias: this is a bug in noalias; please report it", file=sys.stderr)
+        complain(f"{traceback.format_exc()}noalias: this is a bug in noalias; please report it")
         return FAILURE
 
 

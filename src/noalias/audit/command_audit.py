@@ -13,6 +13,7 @@ from noalias.audit import baseline, codes
 from noalias.audit.codec import FormatError
 from noalias.audit.progress import Progress
 from noalias.audit.report import FORMATS, output
+from noalias.complaint import complain
 
 if TYPE_CHECKING:
     from noalias.audit.result import Report
@@ -76,10 +77,10 @@ def run(args: argparse.Namespace) -> int:
         target = _target(args)
         target.check()
     except OSError as error:
-        print(f"noalias audit: cannot read {error.filename}: {error.strerror}", file=sys.stderr)
+        complain(f"noalias audit: cannot read {error.filename}: {error.strerror}")
         return _FAILURE
     except (_Usage, program.ProgramNotFound, FormatError, ValueError) as error:
-        print(f"noalias audit: {error}", file=sys.stderr)
+        complain(f"noalias audit: {error}")
         return _FAILURE
     return _audit(args, target, known)
 
@@ -174,10 +175,10 @@ def _emit(args: argparse.Namespace, report: Report, known: baseline.Baseline) ->
             output.emit(report, "html", _DEMO_REPORT)
             print(f"\nThe same as a page: {Path(_DEMO_REPORT).absolute()}")
     except OSError as error:
-        print(f"noalias audit: the report cannot be written: {error}", file=sys.stderr)
+        complain(f"noalias audit: the report cannot be written: {error}")
         return _FAILURE
     if args.output is not None and sys.stderr.isatty():
-        print(f"noalias audit: the report is in {args.output}", file=sys.stderr)
+        complain(f"noalias audit: the report is in {args.output}")
     return _FINDINGS if report.findings and not (args.demo or args.write_baseline) else _FINE
 
 
@@ -195,7 +196,7 @@ def _emit_ranks(args: argparse.Namespace, report: Report, known: baseline.Baseli
             merged = ranks.collect(report.rank.world_size, args.output)
             return _emit(args, merged, known) != _FAILURE
     except (FormatError, OSError, ValueError) as error:
-        print(f"noalias audit: rank {report.rank.rank}: {error}", file=sys.stderr)
+        complain(f"noalias audit: rank {report.rank.rank}: {error}")
         return False
     return True
 

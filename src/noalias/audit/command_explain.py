@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from noalias.complaint import complain
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -37,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         text = _read(args.text)
     except (OSError, ValueError) as error:
-        print(f"noalias explain: {error}", file=sys.stderr)
+        complain(f"noalias explain: {error}")
         return 2
     if not text.strip():
         print("noalias explain: the text is empty", file=sys.stderr)

@@ -217,6 +217,7 @@ _FIXES = {
     errno.EROFS: "is on a read-only filesystem",
     errno.EACCES: "cannot be written",
     errno.EPERM: "cannot be written",
+    errno.ENOENT: "cannot be made",
     errno.ENOTDIR: "is no folder",
     errno.EEXIST: "is no folder",
     errno.ENOSPC: "is on a full disk",

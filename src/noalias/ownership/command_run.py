@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from noalias import program
+from noalias.complaint import complain
 from noalias.ownership import cures
 
 SUMMARY = """Run a program with the cures on, as python would run it.
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         target.check()
         cures.enable(*wanted)
     except (program.ProgramNotFound, ValueError) as error:
-        print(f"noalias run: {error}", file=sys.stderr)
+        complain(f"noalias run: {error}")
         return _USAGE
     code = target.run()
     if args.status:

@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from noalias.complaint import complain
+
 SUMMARY = """List the operators of the installed PyTorch that return a view of a hidden base.
 
   noalias sweep                      # a table
@@ -55,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
                 done = result.sweep(args.samples, shown)
             text = done.to_json() if args.format == "json" else report.table(done)
     except (operators.DatabaseUnavailable, report.PictureUnavailable, OSError, ValueError) as error:
-        print(f"noalias sweep: {error}", file=sys.stderr)
+        complain(f"noalias sweep: {error}")
         return _USAGE
     if args.output:
         args.output.write_text(text, encoding="utf-8")

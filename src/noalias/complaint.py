@@ -1,0 +1,20 @@
+"""What the commands say on stderr: names of files and other people's words, made safe to show."""
+
+from __future__ import annotations
+
+import sys
+
+LONGEST_LINE = 2_000
+
+
+def complain(message: str) -> None:
+    """Print `message` on stderr, with what is no printable text in it written as escapes."""
+    print(printable(message), file=sys.stderr)
+
+
+def printable(message: str) -> str:
+    """`message` with its lines as they are, but for what a terminal would act on."""
+    # Imported late: most commands have nothing to complain about.
+    from noalias.audit.report.visible import visible
+
+    return "\n".join(visible(line, LONGEST_LINE) for line in message.split("\n"))
