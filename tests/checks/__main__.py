@@ -23,6 +23,7 @@ from tests.checks import cases, outcomes
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.checks")
     parser.add_argument("--samples", type=int, help="of each operator and module; default: all")
+    parser.add_argument("--kind", choices=("operators", "modules"), help="default: both")
     parser.add_argument("--out", type=Path, help="the JSON file")
     parser.add_argument("--only", default="", help="operators and modules whose name has this")
     args = parser.parse_args(argv)
@@ -32,12 +33,18 @@ def main(argv: list[str] | None = None) -> int:
     def wanted(name: str) -> bool:
         return args.only in name
 
-    every = (cases.operators(args.samples, wanted), cases.modules(args.samples, wanted))
+    sources = {"operators": cases.operators, "modules": cases.modules}
+    every = [
+        source(args.samples, wanted)
+        for kind, source in sources.items()
+        if args.kind in (None, kind)
+    ]
     result = outcomes.compare(chain(*every))
     data = {
         "torch": torch.__version__,
         "python": platform.python_version(),
         "samples": args.samples or "all",
+        "kind": args.kind or "all",
         "outcomes": result.outcomes,
         "acted": result.acted,
         "differing": result.differing,
