@@ -22,6 +22,7 @@ from .statements import (
     Stash,
     Statement,
     Unpack,
+    WeakRef,
     Write,
     binds,
     walk,
@@ -91,7 +92,9 @@ def replaceable(
     - ``strides``: the runs differ first in the strides of a gradient, and it is written to.
       `CopySlices` gives a gradient the strides of the base;
     - ``rounding``: the runs differ first by the rounding of a sum or a product, which runs over a
-      gradient in the order of its strides, and it is written to.
+      gradient in the order of its strides, and it is written to;
+    - ``lifetime``: the runs differ first in that a weak reference still reaches something, and it
+      is written to. What is no view is the base of the views made of it, and lives on in them.
 
     A view may be replaced where it is made, or `late`, just before it is written to: in between it
     carries hooks and takes part in backward runs as the view that it is.
@@ -136,6 +139,12 @@ def _reason_of(first: Difference | None, program: Program) -> str:
         return ""
     if first.rounding:
         return "rounding"
+    weak = {statement.out for statement in walk(program) if isinstance(statement, WeakRef)}
+    if f"${first.label.split('@')[0]}" in weak and (first.expected, first.actual) == (
+        "True",
+        "False",
+    ):
+        return "lifetime"
     if not first.of_gradient:
         return ""
     if first.what == "requires_grad" and first.expected == "True" and _creates_graph(program):
