@@ -173,6 +173,28 @@ def test_saved_tensor_hooks_see_input_and_weight() -> None:
     assert x.grad is not None
 
 
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4), (2, 2, 3, 4)])
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("input_is_leaf", [True, False])
+def test_hooks_on_leaves_are_called_in_stocks_order(
+    shape: tuple[int, ...], with_bias: bool, contiguous: bool, input_is_leaf: bool
+) -> None:
+    def order(linear: Linear) -> list[str]:
+        x = torch.randn(shape) if contiguous else torch.randn(*shape, 2)[..., 0]
+        operands = leaves(x, torch.randn(5, 4), torch.randn(5) if with_bias else None)
+        called: list[str] = []
+        for name, leaf in zip(("input", "weight", "bias"), operands, strict=True):
+            if leaf is not None:
+                leaf.register_hook(lambda _, name=name: called.append(name))
+                leaf.register_post_accumulate_grad_hook(lambda _, name=name: called.append(name))
+        x, w, b = operands
+        linear(x if input_is_leaf else x * 1, w, b).sum().backward()
+        return called
+
+    assert order(noalias.linear) == order(F.linear)
+
+
 BIASES = [
     (5,),
     (1,),

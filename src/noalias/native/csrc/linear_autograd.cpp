@@ -172,10 +172,18 @@ NodeOf<LinearBackward> make_history(
     const Tensor& weight,
     const Tensor& bias) {
   auto node = make_node<LinearBackward>();
+  // A leaf comes before what lies behind a transpose, unless it lies behind a
+  // reshape that was made later, as the input of a folded addmm does.
+  const bool folded = bias.defined() && input.dim() != 2 &&
+      input.is_contiguous_or_false();
+  node->edges_.weight_first =
+      folded || !(input.requires_grad() && input.is_leaf());
   node->set_next_edges(
-      torch::autograd::collect_next_edges(input, weight, bias));
-  const bool to_input = node->should_compute_output(0);
-  const bool to_weight = node->should_compute_output(1);
+      node->edges_.weight_first
+          ? torch::autograd::collect_next_edges(bias, weight, input)
+          : torch::autograd::collect_next_edges(bias, input, weight));
+  const bool to_input = node->should_compute_output(node->edges_.input());
+  const bool to_weight = node->should_compute_output(node->edges_.weight());
   const bool sparse = weight.layout() != c10::kStrided;
   node->on_pattern_ = sparse && to_weight && pattern_gradients();
   if (to_weight) {
@@ -190,7 +198,7 @@ NodeOf<LinearBackward> make_history(
     node->weight_transposed_ = to_weight && !to_input &&
         !weight.is_contiguous_or_false() && weight_lies_transposed(weight);
   }
-  if (node->should_compute_output(2)) {
+  if (node->should_compute_output(LinearEdges::bias)) {
     node->plain_bias_ =
         bias.dim() == 1 && bias.sym_size(0) == weight.sym_size(0);
     if (!node->plain_bias_) {

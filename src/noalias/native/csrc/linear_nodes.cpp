@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
+#include <array>
 #include <mutex>
 
 namespace noalias {
@@ -24,6 +25,7 @@ struct FirstOrder {
   Tensor input;
   Tensor weight;
   Mask mask;
+  LinearEdges edges;
   bool input_transposed;
   bool weight_transposed;
   bool on_pattern;
@@ -39,7 +41,14 @@ struct SecondOrder {
   Mask mask;
 };
 
-Mask asked_of(const Node& node) {
+Mask asked_of(const Node& node, const LinearEdges& edges) {
+  return {
+      node.task_should_compute_output(edges.input()),
+      node.task_should_compute_output(edges.weight()),
+      node.task_should_compute_output(LinearEdges::bias)};
+}
+
+Mask asked_of(const LinearBackwardBackward& node) {
   return {
       node.task_should_compute_output(0),
       node.task_should_compute_output(1),
@@ -71,12 +80,9 @@ void check_can_accumulate(const Edge& edge, const Tensor& weight) {
       "noalias.linear.sparse.sparse_weight_gradients('dense')");
 }
 
-variable_list gradients(const variable_list& grads, const FirstOrder& saved) {
-  variable_list result(3);
-  const Tensor& grad = grads[0];
-  if (!grad.defined()) {
-    return result;
-  }
+// Of input, weight and bias.
+std::array<Tensor, 3> gradients_of(const Tensor& grad, const FirstOrder& saved) {
+  std::array<Tensor, 3> result;
   Mask mask = {
       saved.mask[0], saved.mask[1], saved.mask[2] && saved.plain_bias};
   // linear_backward sees how its operands lie. Where it is not given the one
@@ -105,6 +111,18 @@ variable_list gradients(const variable_list& grads, const FirstOrder& saved) {
   if (saved.mask[2] && !saved.plain_bias) {
     result[2] = at::sum_to(
         saved.flat_bias ? rows_of(grad) : grad, saved.bias_shape);
+  }
+  return result;
+}
+
+// In the order of the edges.
+variable_list gradients(const variable_list& grads, const FirstOrder& saved) {
+  variable_list result(3);
+  if (grads[0].defined()) {
+    auto [input, weight, bias] = gradients_of(grads[0], saved);
+    result[saved.edges.input()] = std::move(input);
+    result[saved.edges.weight()] = std::move(weight);
+    result[LinearEdges::bias] = std::move(bias);
   }
   return result;
 }
@@ -153,6 +171,7 @@ PackedArgs pack(const FirstOrder& saved) {
   args.pack(saved.input);
   args.pack(saved.weight);
   args.pack(std::vector<bool>(saved.mask.begin(), saved.mask.end()));
+  args.pack(saved.edges.weight_first);
   args.pack(saved.input_transposed);
   args.pack(saved.weight_transposed);
   args.pack(saved.on_pattern);
@@ -172,6 +191,7 @@ FirstOrder unpack_first(PackedArgs args) {
   saved.input = args.unpack<Tensor>();
   saved.weight = args.unpack<Tensor>();
   saved.mask = unpack_mask(args);
+  saved.edges.weight_first = args.unpack<bool>();
   saved.input_transposed = args.unpack<bool>();
   saved.weight_transposed = args.unpack<bool>();
   saved.on_pattern = args.unpack<bool>();
@@ -251,15 +271,16 @@ void LinearBackward::release_variables() {
 
 variable_list LinearBackward::apply(variable_list&& grads) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (on_pattern_ && task_should_compute_output(1)) {
-    check_can_accumulate(next_edge(1), weight_.unpack());
+  if (on_pattern_ && task_should_compute_output(edges_.weight())) {
+    check_can_accumulate(next_edge(edges_.weight()), weight_.unpack());
   }
   return gradients(
       grads,
       FirstOrder{
           input_.unpack(),
           weight_.unpack(),
-          asked_of(*this),
+          asked_of(*this, edges_),
+          edges_,
           input_transposed_,
           weight_transposed_,
           on_pattern_,
@@ -271,6 +292,7 @@ variable_list LinearBackward::apply(variable_list&& grads) {
 void LinearBackward::compiled_args(CompiledNodeArgs& args) const {
   args.collect(input_, /*is_output=*/false);
   args.collect(weight_, /*is_output=*/false);
+  args.collect(edges_.weight_first);
   args.collect(input_transposed_);
   args.collect(weight_transposed_);
   args.collect(on_pattern_);
@@ -288,7 +310,8 @@ variable_list LinearBackward::apply_with_saved(
   const FirstOrder unpacked{
       input_.unpack(),
       weight_.unpack(),
-      asked_of(*this),
+      asked_of(*this, edges_),
+      edges_,
       input_transposed_,
       weight_transposed_,
       on_pattern_,

@@ -15,7 +15,21 @@ namespace noalias {
 
 using torch::autograd::SavedVariable;
 
-// y = x W^T + b.  Edges: input, weight, bias.
+// Which edge of LinearBackward leads to what. Leaves are reached in the order of
+// the edges, and hooks on them called; stock PyTorch comes to the bias first.
+struct LinearEdges {
+  static constexpr size_t bias = 0;
+  bool weight_first = true;
+
+  size_t weight() const {
+    return weight_first ? 1 : 2;
+  }
+  size_t input() const {
+    return weight_first ? 2 : 1;
+  }
+};
+
+// y = x W^T + b.
 struct LinearBackward final : public Node {
   variable_list apply(variable_list&& grads) override;
   std::string name() const override;
@@ -33,6 +47,7 @@ struct LinearBackward final : public Node {
   // does. What the other one's layout decides is remembered by itself.
   SavedVariable input_;
   SavedVariable weight_;
+  LinearEdges edges_;
   bool input_transposed_ = false;
   bool weight_transposed_ = false;
   // The gradient of a sparse weight has its layout.
