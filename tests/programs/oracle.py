@@ -137,6 +137,7 @@ class _References:
         if len(places) > 2:
             yield places
         yield from self._grown(places, bare)
+        yield from self._reduced(places, bare)
         for size in range(2, len(places)):
             yield from itertools.combinations(places, size)
 
@@ -152,6 +153,20 @@ class _References:
             chosen, best = (*chosen, place), scores[place]
             left.remove(place)
             yield chosen
+
+    def _reduced(self, places: tuple[Place, ...], bare: Reference) -> Iterator[tuple[Place, ...]]:
+        """Takes out the place without which the records agree longest, while that does no harm.
+
+        Several errors that end the program show no progress until the last of them is gone.
+        """
+        best = self._agreement(places, bare)
+        while len(places) > 2:
+            fewer = [places[:i] + places[i + 1 :] for i in range(len(places))]
+            places = max(fewer, key=lambda chosen: self._agreement(chosen, bare))
+            if self._agreement(places, bare) < best:
+                return
+            best = self._agreement(places, bare)
+            yield places
 
     def _agreement(self, places: tuple[Place, ...], bare: Reference) -> float:
         """How many entries agree from the start; infinity if all do, to the rounding of a sum.
