@@ -55,7 +55,7 @@ test: tools $(VENV)/.stamp-test $(VENV)/.stamp-recipes lint types docs build ## 
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-asan
-test-asan: tools $(VENV)/.stamp-test ## the core's tests under AddressSanitizer and UBSan (20 min)
+test-asan: tools $(VENV)/.stamp-test ## the core's tests under AddressSanitizer and UBSan (long)
 	$(BIN)/python tools/sanitize.py address,undefined $(PYTEST_ARGS)
 
 .PHONY: test-long

@@ -1,6 +1,6 @@
 """PyTorch's own checks with the cures on, written as JSON.
 
-    python -m tests.checks --out benchmarks/results/pytorchs-checks.json    # all, about 15 minutes
+    python -m tests.checks --out benchmarks/results/pytorchs-checks.json    # all
     python -m tests.checks --samples 1                                      # the first of each
 
 Exits with 1 where a check ends otherwise than on stock PyTorch.
