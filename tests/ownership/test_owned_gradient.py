@@ -68,6 +68,30 @@ def test_complex_gradients_are_those_of_stock(name: str) -> None:
     same_as_stock(program)
 
 
+@pytest.mark.parametrize(
+    "divide",
+    [
+        lambda x: x.sqrt(),
+        lambda x: x.log(),
+        lambda x: x / torch.ones_like(x).mul(2 - 3j),
+        lambda x: x / (2 - 3j),
+    ],
+    ids=["sqrt", "log", "over_constant", "over_number"],
+)
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_division_has_the_bits_of_stock_at_every_length(
+    dtype: torch.dtype, divide: Callable[[Tensor], Tensor]
+) -> None:
+    def program() -> Iterator[Tensor | None]:
+        for rows in range(1, 20):
+            x = leaf(rows, 3, dtype=dtype)
+            # The gradient that arrives at the division is a product that nobody holds.
+            (divide(x) * torch.randn(rows, 3, dtype=dtype)).backward(torch.ones_like(x))
+            yield x.grad
+
+    same_as_stock(program)
+
+
 def step_bytes(operator: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> tuple[int, int]:
     """Bytes allocated in backward of linear, ``operator``, linear: stock's and the cure's."""
     first, second = nn.Linear(shape[-1], shape[-1]), nn.Linear(shape[-1], shape[-1])

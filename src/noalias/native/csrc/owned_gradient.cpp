@@ -71,6 +71,20 @@ struct Elementwise {
   }
 };
 
+// Compilers make two versions of the loop that divides complex numbers, one for a
+// result that overlaps an operand and one for a result that does not, and in
+// complex64 these two round differently. So stock's bits come with a tensor of its
+// own only.
+struct Division : Elementwise<at::_ops::div_out> {
+  static bool result_is_like(
+      const Tensor& gradient,
+      c10::ArrayRef<const Tensor*> others,
+      const Tensor& /*other*/) {
+    return !gradient.is_complex() &&
+        Elementwise<at::_ops::div_out>::result_is_like(gradient, others);
+  }
+};
+
 // Softmax is no elementwise operator, but its CPU kernels read a row to the end, for
 // the sum, before they write the first element of it, and from then on are.
 template <typename Out>
@@ -302,7 +316,7 @@ std::unique_ptr<Cure> install() {
       RowByRow<_log_softmax_backward_data_out>,
       CalledBy<LogSoftmaxBackward0>>();
   cure->add<mul_Tensor, Elementwise<mul_out>, InMultiplication>();
-  cure->add<div_Tensor, Elementwise<div_out>, InDivision>();
+  cure->add<div_Tensor, Division, InDivision>();
   cure->add<neg, Elementwise<neg_out>, InNegation>();
   cure->add<masked_fill_Scalar, MaskedFill, InMaskedFill>();
   return cure;
