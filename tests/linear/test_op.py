@@ -428,3 +428,24 @@ def test_gradient_taken_with_create_graph_requires_grad_only_where_it_depends_on
         return [gradient.requires_grad for gradient in gradients]
 
     assert flags(linear) == flags(F.linear) == [True, True, False]
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("rows", [(6,), (2, 3), (2, 0), (33, 2)])
+def test_gradients_of_gradients_have_the_bits_of_stock(
+    linear: Linear, rows: tuple[int, ...], with_bias: bool
+) -> None:
+    x, weight = torch.randn(*rows, 4), torch.randn(5, 4)
+    inputs = [x, weight, torch.randn(5)] if with_bias else [x, weight]
+    # One gradient for each gradient: products in both directions, and the bias's.
+    into = [torch.randn_like(tensor) for tensor in inputs]
+    grad = torch.randn(*rows, 5, requires_grad=True)
+    for tensor in inputs:
+        tensor.requires_grad_()
+
+    def second(function: Linear) -> tuple[torch.Tensor, ...]:
+        first = torch.autograd.grad(function(*inputs), inputs, grad, create_graph=True)
+        return torch.autograd.grad(first, [x, weight, grad], into)
+
+    for actual, expected in zip(second(linear), second(F.linear), strict=True):
+        assert torch.equal(actual, expected)

@@ -142,6 +142,23 @@ def test_forward_mode_gives_a_tangent_for_each_operand(linear: Linear, which) ->
     assert tangent(linear).abs().sum() > 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("rows", [(6,), (2, 3), (33, 2)])
+def test_a_tangent_of_three_terms_has_the_bits_of_stock(
+    linear: Linear, rows: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    shapes = (*rows, 4), (5, 4), (5,)
+    values = [torch.randn(shape, dtype=dtype) for shape in shapes]
+    tangents = [torch.randn(shape, dtype=dtype) for shape in shapes]
+
+    def tangent(function: Linear) -> torch.Tensor:
+        with fwAD.dual_level():
+            duals = [fwAD.make_dual(*pair) for pair in zip(values, tangents, strict=True)]
+            return fwAD.unpack_dual(function(*duals)).tangent
+
+    assert torch.equal(tangent(linear), tangent(F.linear))
+
+
 @pytest.mark.parametrize("shape", [(1,), (), (1, 1, 5), (3, 5), (6, 5), (6, 1)])
 def test_forward_mode_of_a_bias_that_broadcasts(linear: Linear, shape: tuple[int, ...]) -> None:
     x, w, _ = operands()

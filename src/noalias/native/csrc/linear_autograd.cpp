@@ -110,7 +110,8 @@ Tensor sum_of(const Tensor& left, const Tensor& right) {
 }
 
 // Product rule, for real and complex values alike:
-//   dy = dx W^T + x dW^T + db
+//   dy = dx W^T + db + x dW^T
+// in the order of PyTorch's formula for addmm, or last bits would differ from it.
 Tensor linear_tangent(
     const Tensor& input,
     const Tensor& weight,
@@ -119,10 +120,6 @@ Tensor linear_tangent(
   Tensor sum;
   if (carries_tangent(input)) {
     sum = call_linear(*tangent_of(input), *primal_of(weight), std::nullopt);
-  }
-  if (carries_tangent(weight)) {
-    sum = sum_of(
-        sum, call_linear(*primal_of(input), *tangent_of(weight), std::nullopt));
   }
   if (carries_tangent(bias)) {
     const Tensor db = *tangent_of(bias);
@@ -136,6 +133,10 @@ Tensor linear_tangent(
                    result,
                    result.sym_size(-1))
              : db.expand_symint(result.sym_sizes()));
+  }
+  if (carries_tangent(weight)) {
+    sum = sum_of(
+        sum, call_linear(*primal_of(input), *tangent_of(weight), std::nullopt));
   }
   return sum;
 }

@@ -131,7 +131,9 @@ variable_list gradients(const variable_list& grads, const FirstOrder& saved) {
 // v_W and v_b for the gradients that arrive at its three outputs,
 //   of x:  g conj(v_W)             = linear_backward(.., g, v_W)[0]
 //   of W:  g^T conj(v_x)           = linear_backward(v_x, g, ..)[1]
-//   of g:  v_x W^T + v_b + x v_W^T = linear(v_x, W, v_b) + linear(x, v_W)
+//   of g:  (x v_W^T + v_b) + v_x W^T = linear(x, v_W) + v_b + linear(v_x, W)
+// in the order in which the engine adds up what addmm's nodes give, or last bits
+// would differ from PyTorch's: v_b is not fused into a product.
 variable_list gradients(const variable_list& grads, const SecondOrder& saved) {
   const Tensor& v_input = grads[0];
   const Tensor& v_weight = grads[1];
@@ -153,13 +155,16 @@ variable_list gradients(const variable_list& grads, const SecondOrder& saved) {
     auto add = [&sum](const Tensor& term) {
       sum = sum.defined() ? at::add(sum, term) : term;
     };
-    if (v_input.defined()) {
-      add(call_linear(v_input, saved.weight, given(v_bias)));
-    } else if (v_bias.defined()) {
-      add(v_bias.expand_symint(saved.grad_output.sym_sizes()));
-    }
     if (v_weight.defined()) {
       add(call_linear(saved.input, v_weight, std::nullopt));
+    }
+    if (v_bias.defined()) {
+      add(sum.defined()
+              ? v_bias
+              : v_bias.expand_symint(saved.grad_output.sym_sizes()));
+    }
+    if (v_input.defined()) {
+      add(call_linear(v_input, saved.weight, std::nullopt));
     }
     result[1] = sum;
   }
