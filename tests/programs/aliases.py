@@ -119,6 +119,8 @@ def replaceable(
         elif isinstance(statement, Module) and (statement.hooked or reason):
             found[site, 0] = "hook" if statement.hooked else reason
             origins.hooked |= {statement.out} if statement.hooked else set()
+        elif isinstance(statement, Call) and statement.transform in ("jvp", "jacfwd") and reason:
+            found[site, len(statement.outs)] = reason
         elif isinstance(statement, Let) and origins.is_hooked_call(statement):
             found[site, 0] = "hook"
         origins.bind(site, statement)

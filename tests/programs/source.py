@@ -102,7 +102,8 @@ from torch import nn
 """
 
 
-# A statement's site, and which of the tensors it binds (or is about to write to) is meant.
+# A statement's site, and which of the tensors it binds (or is about to write to) is meant; one more
+# for the tangents that a forward transform hands to its function.
 Place: TypeAlias = "tuple[int, int]"
 
 
@@ -208,6 +209,12 @@ class Printer:
                 yield from self._indented(body)
             case Call(outs, transform, arguments, parameters, body, result):
                 yield f"def f{site}({', '.join(map(render, parameters))}):"
+                tangents = site, len(outs)
+                if tangents in self._unaliased:
+                    yield from (
+                        f"    {render(name)} = own_tangent({render(name)}, {tangents})"
+                        for name in parameters
+                    )
                 yield from self._indented(body)
                 yield f"    return {render_form(result)}"
                 yield TRANSFORMS[transform].format(

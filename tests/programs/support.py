@@ -189,6 +189,16 @@ def unaliased(x: object, place: tuple[int, int] = (-1, 0), recorded: bool = Fals
     return copy
 
 
+def own_tangent(x: Tensor, place: tuple[int, int]) -> Tensor:
+    """The tensor with a tangent in a storage of its own: `jacfwd` hands out views of one tensor."""
+    primal, tangent = fwAD.unpack_dual(x)
+    if tangent is None:
+        return x
+    if VIEW_PLACES is not None:
+        VIEW_PLACES.add(place)
+    return fwAD.make_dual(primal, tangent.clone())
+
+
 class Unaliased(torch.nn.Module):
     """`unaliased` between two modules."""
 
@@ -224,6 +234,7 @@ GLOBALS: dict[str, object] = {
             pull_back_ones,
             in_thread,
             unaliased,
+            own_tangent,
             Unaliased,
         )
     },

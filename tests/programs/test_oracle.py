@@ -130,7 +130,9 @@ ALLOWED = (
     "hook_called_for_a_part_before_it_is_written",
     "part_written_in_reentrant_recomputation",
     "refused_in_forward_cured_in_recomputation",
+    "several_errors_that_end_the_program",
     "sum_over_transposed_gradient",
+    "tangent_written_under_jacfwd",
     "unsupported_dtype_under_functionalize",
 )
 
