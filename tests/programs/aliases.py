@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from .compare import Difference
 from .record import Entries, Failure, Value
@@ -74,11 +75,11 @@ _SAME_TENSOR = ("contiguous", "double")
 
 
 def replaceable(
-    program: Program, stock: Entries, first: Difference | None = None
+    program: Program, stock: Entries, found: Sequence[Difference] = ()
 ) -> dict[Place, str]:
     """Places of tensors whose being a view a cure may end, and why, latest first.
 
-    ``first`` is the first difference between stock and cured run.
+    ``found`` are the differences between stock and cured run.
 
     - ``error``: stock raised a curable error somewhere, and the tensor is written to;
     - ``hook``: it carries a hook, which stock drops when the view's base is written to;
@@ -86,9 +87,9 @@ def replaceable(
       view stock finds no path to a view, where to an ordinary tensor there is one;
     - ``empty``: some tensor has no elements, and it is written to. `CopySlices` over no elements
       loses the gradient's ``requires_grad`` under ``create_graph``;
-    - ``constant``: the runs differ first in that a gradient taken with ``create_graph`` requires
-      grad on stock only, and it is written to. `CopySlices` copies a gradient that depends on
-      nothing into one that does;
+    - ``constant``: the runs differ in whether a gradient requires grad, and it is written to.
+      `CopySlices` copies it: under ``create_graph`` one that depends on nothing gets a history,
+      and without, a gradient that the caller gave and that requires grad loses it;
     - ``strides``: the runs differ first in the strides of a gradient, and it is written to.
       `CopySlices` gives a gradient the strides of the base;
     - ``rounding``: the runs differ first by the rounding of a sum or a product, which runs over a
@@ -101,30 +102,32 @@ def replaceable(
     """
     raised = any(isinstance(entry, Failure) and is_curable(entry.message) for _, entry in stock)
     empty = any(isinstance(entry, Value) and entry.elements.size == 0 for _, entry in stock)
-    reason = _reason_of(first, program)
+    reason = _reason_of(found, program)
     reason = "error" if raised else reason or ("empty" if empty else "")
     origins = _Origins()
-    found: dict[Place, str] = {}
+    places: dict[Place, str] = {}
     for site, statement in enumerate(walk(program)):
         if isinstance(statement, Hook):
-            found |= dict.fromkeys(origins.of(statement.target), "hook")
+            places |= dict.fromkeys(origins.of(statement.target), "hook")
         elif isinstance(statement, Backward):
             for name in statement.inputs:
-                found |= dict.fromkeys(origins.of(name), "input")
-        elif isinstance(statement, Write | Foreach) and reason:
+                places |= dict.fromkeys(origins.of(name), "input")
+        elif isinstance(statement, Write | Foreach):
             names = (statement.target,) if isinstance(statement, Write) else statement.targets
             for part, name in enumerate(names):
-                found |= dict.fromkeys(origins.of(name), reason)
-                found[site, part] = reason
+                made = origins.of(name)
+                places |= dict.fromkeys(made, reason) if reason else {}
+                if reason or places.keys() & made:
+                    places[site, part] = reason or "hook"
         elif isinstance(statement, Module) and (statement.hooked or reason):
-            found[site, 0] = "hook" if statement.hooked else reason
+            places[site, 0] = "hook" if statement.hooked else reason
             origins.hooked |= {statement.out} if statement.hooked else set()
         elif isinstance(statement, Call) and statement.transform in ("jvp", "jacfwd") and reason:
-            found[site, len(statement.outs)] = reason
+            places[site, len(statement.outs)] = reason
         elif isinstance(statement, Let) and origins.is_hooked_call(statement):
-            found[site, 0] = "hook"
+            places[site, 0] = "hook"
         origins.bind(site, statement)
-    return dict(sorted(found.items(), reverse=True))
+    return dict(sorted(places.items(), reverse=True))
 
 
 def late(program: Program) -> set[int]:
@@ -136,9 +139,18 @@ def late(program: Program) -> set[int]:
     }
 
 
-def _reason_of(first: Difference | None, program: Program) -> str:
-    if first is None:
+def _reason_of(found: Sequence[Difference], program: Program) -> str:
+    if not found:
         return ""
+    # What such a gradient does not reach may be recorded before the gradient itself.
+    of_history = {
+        item.expected for item in found if item.of_gradient and item.what == "requires_grad"
+    }
+    if ("True" in of_history and _creates_graph(program)) or (
+        "False" in of_history and _gives_gradient(program)
+    ):
+        return "constant"
+    first = found[0]
     if first.rounding:
         return "rounding"
     weak = {statement.out for statement in walk(program) if isinstance(statement, WeakRef)}
@@ -147,11 +159,7 @@ def _reason_of(first: Difference | None, program: Program) -> str:
         "False",
     ):
         return "lifetime"
-    if not first.of_gradient:
-        return ""
-    if first.what == "requires_grad" and first.expected == "True" and _creates_graph(program):
-        return "constant"
-    return "strides" if first.what == "stride" else ""
+    return "strides" if first.of_gradient and first.what == "stride" else ""
 
 
 def _creates_graph(program: Program) -> bool:
@@ -162,6 +170,10 @@ def _creates_graph(program: Program) -> bool:
         else isinstance(statement, Call) and statement.transform in _DIFFERENTIATING
         for statement in walk(program)
     )
+
+
+def _gives_gradient(program: Program) -> bool:
+    return any(isinstance(item, Backward) and item.gradient for item in walk(program))
 
 
 class _Origins:

@@ -17,6 +17,8 @@ def execute(program: Program, reference: Reference | None = None, random: object
     ``random`` takes the place of ``torch`` where the program makes random numbers.
     """
     scope = dict(support.GLOBALS)
+    if reference is not None and reference.exact_tangents:
+        scope["F"] = support.ExactTangents()
     if random is not None:
         scope["torch"] = random
     exec(compile(function_source(program, reference), "<program>", "exec"), scope)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .aliases import engine_made, is_curable, late, replaceable
@@ -55,7 +55,7 @@ def judge(program: Program, stock: Entries, cured: Entries) -> Verdict:
         return Verdict("signed_zero", found)
     if all(item.rounding or item.signed_zero for item in found) and sums_may_be_reordered(program):
         return Verdict("rounding", found)
-    reasons = _References(program, stock, cured, found[0]).match()
+    reasons = _References(program, stock, cured, found).match()
     return Verdict("mismatch", found) if reasons is None else Verdict("unaliased", (), reasons)
 
 
@@ -63,14 +63,14 @@ class _References:
     """Stock runs of the program with some of its views replaced."""
 
     def __init__(
-        self, program: Program, stock: Entries, cured: Entries, first: Difference | None = None
+        self, program: Program, stock: Entries, cured: Entries, found: Sequence[Difference] = ()
     ) -> None:
         self._program = program
         self._cured = cured
         self._raised = _failures(stock)
         self._leniency = Leniency(unaliased=True, engine_made=engine_made(program))
-        self._candidates = replaceable(program, stock, first)
-        self._exact = first is not None and first.rounding
+        self._candidates = replaceable(program, stock, found)
+        self._exact = bool(found) and found[0].rounding
         self._seen: dict[Reference, float] = {}
 
     def match(self) -> tuple[str, ...] | None:
@@ -78,6 +78,9 @@ class _References:
 
         None where no set of them does.
         """
+        exact = Reference(exact_tangents=True)
+        if _takes_tangents(self._program) and self._agreement((), exact) == math.inf:
+            return ("tangent",)
         places = tuple(self._candidates)
         made = tuple(place for place in places if place[0] not in late(self._program))
         # Once all are replaced the program gets far, but a view of a replaced tensor may be none.
@@ -114,6 +117,8 @@ class _References:
             for statement in walk(self._program)
         ):
             yield replace(bare, recorded=True)
+        if _takes_tangents(self._program):
+            yield replace(bare, exact_tangents=True)
 
     def _refused(self) -> Refused:
         """Guarded writes on which the cured run raised a curable error that another run raised."""
@@ -190,6 +195,14 @@ class _References:
             if differences([one], [other], self._leniency):
                 return
             yield
+
+
+def _takes_tangents(program: Program) -> bool:
+    return any(
+        (isinstance(statement, Block) and statement.context == "dual")
+        or (isinstance(statement, Call) and statement.transform in ("jvp", "jacfwd"))
+        for statement in walk(program)
+    )
 
 
 def _failures(entries: Entries) -> dict[str, list[Failure]]:

@@ -185,6 +185,8 @@ def _elements(x: Tensor) -> np.ndarray[Any, Any]:
 _NORMAL = [
     (re.compile(r"\w*Backward\w*|\bCopySlices\b|torch::autograd::\w+"), "*"),
     (re.compile(r"0x[0-9a-f]+"), "0x"),
+    # A node's name without "Backward0", of what a module's hooks see.
+    (re.compile(r"^Output (\d+) of [\w*]+( is a view and its base or)"), r"Output \1 of *\2"),
     # What was saved has other shapes where linear is one operator.
     (re.compile(r"\[((torch|CPU|CUDA)\w*\.?\w*Tensor|\w+Type) \[[\d, ]*\]\]"), "[a tensor]"),
     (re.compile(r"(, which is output \d+ of [\w*]+)?,? is at version"), " is at version"),

@@ -119,13 +119,14 @@ class Reference:
     ``refused`` are not executed the first ``times`` they are reached, and record (type, message) of
     an error instead. ``halfway``: of a refused ``x[i] += v`` all but the last step, ``x[i] = ...``,
     is executed. ``recorded``: results are replaced only while history is recorded, so in a
-    reentrant checkpoint only when it is run again.
+    reentrant checkpoint only when it is run again. ``exact_tangents``: see `support`.
     """
 
     unaliased: frozenset[Place] = frozenset()
     refused: Refused = ()
     halfway: bool = False
     recorded: bool = False
+    exact_tangents: bool = False
 
 
 class Printer:

@@ -199,6 +199,33 @@ def own_tangent(x: Tensor, place: tuple[int, int]) -> Tensor:
     return fwAD.make_dual(primal, tangent.clone())
 
 
+class ExactTangents:
+    """``F`` with a linear that takes no operand's missing tangent for one of zeros.
+
+    PyTorch's is made of products whose formulas do, so that its tangent has a history where it
+    depends on nothing.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(F, name)
+
+    def linear(self, *operands: Tensor) -> Tensor:
+        if fwAD._current_level < 0:
+            return F.linear(*operands)
+        duals = [fwAD.unpack_dual(operand) for operand in operands]
+        x, weight, *bias = [dual.primal for dual in duals]
+        x_tangent, weight_tangent, *bias_tangent = [dual.tangent for dual in duals]
+        result = F.linear(x, weight, *bias)
+        terms = []
+        if x_tangent is not None:
+            terms.append(F.linear(x_tangent, weight))
+        if weight_tangent is not None:
+            terms.append(F.linear(x, weight_tangent))
+        if bias_tangent and bias_tangent[0] is not None:
+            terms.append(bias_tangent[0].expand_as(result))
+        return fwAD.make_dual(result, sum(terms[1:], terms[0])) if terms else result
+
+
 class Unaliased(torch.nn.Module):
     """`unaliased` between two modules."""
 
