@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -22,24 +21,19 @@ if TYPE_CHECKING:
 Returned = Callable[[object, int], None]
 
 
-class _Stack(threading.local):
-    def __init__(self) -> None:
-        self.running: list[tuple[int, int]] = []  # (id of the module, number of its path)
-        self.root: Module | None = None
-
-
 class ModulePaths:
-    """Numbers for module paths, and the core's idea of the one that is running.
+    """Numbers for module paths; the core keeps the stack of those that are running.
 
     A path is what ``named_modules()`` of the outermost running module calls it, ``blocks.0.act``;
-    the outermost itself goes by the name of its class. Modules are held weakly. While
-    ``torch.compile`` traces, nothing happens here, and the trace has no sign of it.
+    the outermost itself goes by the name of its class. Modules are held while their forward runs,
+    and weakly otherwise. While ``torch.compile`` traces, nothing happens here, and the trace has no
+    sign of it.
 
     Args:
         returned: called with a module's output and the number of its path.
     """
 
-    def __init__(self, core: Core, returned: Returned | None = None) -> None:
+    def __init__(self, core: Core, returned: Returned) -> None:
         self._core = core
         self._returned = returned
         self._paths: list[str] = [""]
@@ -47,14 +41,28 @@ class ModulePaths:
         self._numbers: WeakKeyDictionary[Module, WeakKeyDictionary[Module, int]] = (
             WeakKeyDictionary()
         )
-        self._stack = _Stack()
         self._handles: list[RemovableHandle] = []
 
     def start(self) -> None:
         """Hook every module's forward."""
+        # These run for each module of a step: no more Python in them than has to be.
+        is_compiling = torch.compiler.is_compiling
+        enter, leave, returned = self._core.enter_module, self._core.leave_module, self._returned
+
+        def before(module: Module, inputs: object) -> None:
+            if not is_compiling():
+                enter(module)
+
+        def after(module: Module, inputs: object, output: object) -> None:
+            if not is_compiling():
+                number = leave(module)
+                if number is not None:
+                    returned(output, number)
+
+        self._core.start_modules(self._number_of)
         self._handles = [
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, always_call=True),
+            register_module_forward_pre_hook(before),
+            register_module_forward_hook(after, always_call=True),
         ]
 
     def stop(self) -> None:
@@ -62,49 +70,18 @@ class ModulePaths:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._stack.running.clear()
-        self._stack.root = None
-        self._core.set_current_module(0)
+        self._core.stop_modules()
 
     def path(self, number: int) -> str:
         """The path with this number; "" outside modules."""
         return self._paths[number]
 
-    def _enter(self, module: Module, inputs: object) -> None:
-        if torch.compiler.is_compiling():
-            return
-        stack = self._stack
-        if not stack.running:
-            stack.root = module
-        number = self._number_of(module)
-        stack.running.append((id(module), number))
-        self._core.set_current_module(number)
-
-    def _leave(self, module: Module, inputs: object, output: object) -> None:
-        if torch.compiler.is_compiling():
-            return
-        stack = self._stack
-        if (id(module), (number := self._number_of(module))) not in stack.running:
-            return  # it was entered before the recording began
-        # Normally one; more where an inner one was left by an exception.
-        while stack.running.pop()[0] != id(module):
-            pass
-        self._core.set_current_module(stack.running[-1][1] if stack.running else 0)
-        if not stack.running:
-            stack.root = None
-        if self._returned is not None:
-            self._returned(output, number)
-
-    def _number_of(self, module: Module) -> int:
-        root = self._stack.root
-        if root is None:
-            return 0
+    def _number_of(self, root: Module, module: Module, parent: int) -> int:
         numbers = self._numbers.get(root)
         if numbers is None or module not in numbers:
             numbers = self._name_all(root)
         if module not in numbers:
             # It is no submodule of the outermost: made on the fly, or kept in a plain list.
-            parent = self._stack.running[-1][1] if self._stack.running else 0
             name = f"{self.path(parent)}.({type(module).__name__})".lstrip(".")
             numbers[module] = self._number(name)
         return numbers[module]

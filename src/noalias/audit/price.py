@@ -4,7 +4,9 @@ Note [Stock and cured in turns]
 Times of one program swing on a shared machine, so the two kinds of step take turns, and minima are
 compared. Switching cures replaces kernels, and the first step after that is slow in either
 direction: it runs, and is not counted. Copies and bytes come from one profiled step of each kind,
-which is not timed. Nothing of the audit listens while a step is timed.
+which is not timed. `measure` listens to nothing while a step is timed. Of a whole program, both
+kinds of step are listened to alike, so that an error is explained whenever it happens: what that
+costs is in both times.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from noalias.audit import hearing
 from noalias.audit.report.memory_svg import thin
 from noalias.audit.result import Measurement, MemoryCurve, ModulePrice, Prediction, Price
 from noalias.audit.step_profile import StepProfile, StepProfiler, Totals
@@ -31,6 +34,8 @@ Kind = Literal["stock", "cured"]
 
 _ALREADY = "the program has cures of its own switched on, so there was nothing to compare"
 _PROFILED = "a profiler was running, so copies and bytes could not be measured"
+
+_COMPANY = "the program runs audits of its own, so no steps were run with the cures to measure them"
 
 
 class Comparison:
@@ -64,16 +69,17 @@ class Comparison:
             cures.disable(*self.cures)
 
     def begin_profile(self) -> None:
-        self._recorder.keep_trail()
+        self._recorder.hold_trail()
         self._profiler.start()
 
     def end_profile(self, kind: Kind) -> None:
         self.profiles[kind] = self._profiler.stop()
-        self._core.stop_trail()
+        self._recorder.release_trail()
 
     def abandon(self) -> None:
         """The program ended in the middle of a profiled step."""
         self._profiler.abandon()
+        self._recorder.release_trail()
 
     @property
     def complete(self) -> bool:
@@ -135,7 +141,6 @@ def measure(report: Report, recorder: Recorder, step: Callable[[], object], *, r
         return
     kinds: tuple[Kind, Kind] = ("stock", "cured")
     results: dict[str, list[Tensor]] = {}
-    recorder.modules.start()
     try:
         for kind in kinds:
             comparison.switch(kind)
@@ -150,8 +155,6 @@ def measure(report: Report, recorder: Recorder, step: Callable[[], object], *, r
             comparison.end_profile(kind)
     finally:
         comparison.switch("stock")
-        recorder.modules.stop()
-        recorder.core.stop_trail()
     if results["stock"] and _same(results["first stock"], results["stock"]):
         comparison.exact = _same(results["stock"], results["cured"])
     try:
@@ -188,21 +191,25 @@ class InProgram:
         self._now: tuple[Kind, str] | None = None
         self._began = 0.0
         self._over = False
+        recorder.when_joined = self._interrupted
 
     def step_done(self, steps: int) -> None:
         """Measure the step that ended, and make ready for the next."""
         if self._over or steps < self.RECORDED:
             return
         if steps == self.RECORDED and self._now is None:
-            if not self.comparison.possible():
+            if not hearing.alone():
+                self._recorder.faults[_COMPANY] = None
                 self._over = True
+            elif not self.comparison.possible():
+                self._over = True
+            if self._over:
                 return
-            self._recorder.pause()
+            self._recorder.only_errors()
         self._finish()
         following = next(self._plan, None)
         if following is None:
             self.end()
-            self._recorder.listen()
             return
         self._now = following
         kind, what = following
@@ -219,8 +226,16 @@ class InProgram:
             self.comparison.abandon()
         if self._now is not None:
             self.comparison.switch("stock")
+            self._recorder.count_again()
         self._now = None
         self._over = True
+
+    def _interrupted(self) -> None:
+        """The program begins an audit of its own, which must not hear steps with our cures on."""
+        if self._now is not None:
+            self.end()
+            if not self.comparison.complete:
+                self._recorder.faults[_COMPANY] = None
 
     def fill(self, report: Report) -> None:
         """What was measured, or a note on why nothing was."""

@@ -23,8 +23,9 @@ def audit(
     """Record what runs inside the block; when it ends, the report it gave has the findings.
 
     Gradients, results and errors are those of the program without it: no cure is switched on
-    while the block runs. Findings are there after an exception, too. One audit runs at a time; it
-    listens to every thread of the process. What ``torch.compile`` has compiled is reported as
+    while the block runs. Findings are there after an exception, too. It listens to every thread of
+    the process; audits may run inside each other or side by side, and each is told what happens in
+    its own time. What ``torch.compile`` has compiled is reported as
     opaque. The first use compiles the core.
 
     ::
@@ -44,7 +45,6 @@ def audit(
 
     Raises:
         ValueError: a code that is none, or ``rounds`` below 1.
-        RuntimeError: another audit is running.
         noalias.native.NativeUnavailable: the core, which the audit needs, cannot be had.
     """
     from noalias.audit import codes, price
@@ -55,8 +55,8 @@ def audit(
     wanted = codes.wanted(select, ignore)
     recorder = Recorder(views="NA401" in wanted)
     report = Report()
-    recorder.start()
     try:
+        recorder.start()
         try:
             yield report
         finally:
@@ -67,7 +67,7 @@ def audit(
             price.measure(report, recorder, step, rounds=rounds)
             report.notes = tuple(dict.fromkeys((*report.notes, *recorder.faults)))
     finally:
-        recorder.core.forget_places()
+        recorder.close()
 
 
 def fill(report: Report, recorder: Recorder) -> None:

@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from noalias import native
-from noalias.audit import excerpt, overwritten, running
-from noalias.audit.engine import BackwardWatch
+from noalias.audit import excerpt, hearing, overwritten
 from noalias.audit.finding import Origin, Verdict
 from noalias.audit.frames import forget_variables
 from noalias.audit.graph_costs import GraphCosts
-from noalias.audit.hooks import HookLines
-from noalias.audit.modules import ModulePaths
 from noalias.audit.result import OpaqueRegion
 from noalias.audit.sightings import LOOP, Key, Sighting
 from noalias.audit.steps import StepCounter
-from noalias.audit.whose import Whose
-from noalias.native.dispatch_cache import forget_resolved_kernels
 from noalias.ownership import explain as ownership
 
 if TYPE_CHECKING:
@@ -59,70 +53,65 @@ class Recorder:
         also_users: tuple[str, ...] = (),
         views: bool = False,
     ) -> None:
-        self.core = native.load()
+        self._hearing = hearing.acquire(also_users)
+        self.core = self._hearing.core
+        self.modules = self._hearing.modules
+        self.views = views
+        self.when_joined: Callable[[], None] | None = None
         self.seen: dict[Key, Sighting] = {}
         self.forks = 0
         self.seconds = 0.0
         self.faults: dict[str, None] = {}
         self.recorded_steps = 0
         self._done = done
-        self._whose = Whose(also_users)
-        self.modules = ModulePaths(self.core, self._returned if views else None)
         self.steps = StepCounter(self._step_done, most_steps)
         self._costs = GraphCosts(self.core, self.seen, self.modules.path, self.origin)
-        self._hooks = HookLines(self.core)
-        self._backward = BackwardWatch(self.core, self)
         self._made_by: dict[int, Origin | None] = {}
         self._last: tuple[Key, int] | None = None
         self._started: float | None = None
-        self._listening = False
-        self._active: frozenset[str] = frozenset()
+        self._counting = True
         self._process = os.getpid()
 
     # Beginning and end.
 
     def start(self) -> None:
         """Begin to record."""
-        running.begin(self)
+        self._hearing.join(self)
         self._started = time.perf_counter()
-        self.modules.start()
         self.steps.start()
-        self._hooks.start()
-        self._backward.start()
-        self.listen()
 
     def stop(self) -> None:
         """End the recording and leave PyTorch as it was. What was seen stays."""
-        if not running.end(self):
+        if not self._hearing.leave(self):
             return
-        self.pause()
-        self._backward.stop()
-        self._hooks.stop()
         self.steps.stop()
-        self.modules.stop()
         self._end_step()
         if self._started is not None:
             self.seconds += time.perf_counter() - self._started
 
-    def listen(self) -> None:
-        """Hear of in-place calls, and keep the trail of lines."""
-        self.keep_trail()
-        self._active = frozenset(self.core.active_cures())
-        if not self._listening:
-            self._listening = True
-            self.core.set_listener(self._event, views_only=True)
+    def close(self) -> None:
+        """The report is made: numbers of lines are not needed any more."""
+        hearing.give_back()
 
-    def keep_trail(self) -> None:
-        """Keep the trail of lines, without listening."""
-        self.core.start_trail(self._whose)
+    def only_errors(self) -> None:
+        """Count no costs from here on; errors are told as before."""
+        self._counting = False
 
-    def pause(self) -> None:
-        """Stop listening and drop the trail; steps and backward calls are still counted."""
-        if self._listening:
-            self._listening = False
-            self.core.set_listener(None)
-            forget_resolved_kernels()
-        self.core.stop_trail()
+    def count_again(self) -> None:
+        """Count costs, too."""
+        self._counting = True
+
+    def hold_trail(self) -> None:
+        """Keep the trail of lines and modules though nothing is recorded."""
+        self._hearing.hold()
+
+    def release_trail(self) -> None:
+        self._hearing.release()
+
+    def joined(self) -> None:
+        """Another audit begins."""
+        if self.when_joined is not None:
+            self.when_joined()
 
     @property
     def opaque(self) -> tuple[OpaqueRegion, ...]:
@@ -146,11 +135,12 @@ class Recorder:
 
     # In-place calls (the core's listener).
 
-    def _event(self, kind: str, operator: str, tensor: Tensor, detail: str) -> None:
+    def in_place(self, kind: str, operator: str, tensor: Tensor, detail: str) -> None:
+        """An in-place call, as the core tells of it."""
         try:
             if kind == "failed":
                 self._refused(operator.partition(".")[0], tensor, detail)
-            elif kind == "write":
+            elif kind == "write" and self._counting:
                 self._write(operator.partition(".")[0], tensor, detail)
         except Exception:
             self._fault()
@@ -167,14 +157,14 @@ class Recorder:
             code = "NA201"
         else:
             code = "NA102"
-        if code == "NA201" and "slice_update" in self._active:
+        if code == "NA201" and "slice_update" in self.core.active_cures():
             return  # its cure is on: backward updates the slice in place
         key = Key(code, call.place, call.module, operator)
         sighting = self.seen.get(key)
         if sighting is None:
             sighting = self.seen[key] = self._first_sight(tensor, view, call, proof)
             if hooked:
-                set_at = self._hooks.place(tensor)
+                set_at = self._hearing.hooks.place(tensor)
                 name = "Tensor.register_hook" if tensor._backward_hooks else "Node.register_hook"
                 sighting.hook = self.origin(name, set_at) if set_at else Origin(name)
         elif view.base_bytes > sighting.bytes:
@@ -246,7 +236,10 @@ class Recorder:
 
     # Modules' outputs (NA401).
 
-    def _returned(self, output: object, module: int) -> None:
+    def returned(self, output: object, module: int) -> None:
+        """Look at what a module returns."""
+        if not self._counting:
+            return
         try:
             for tensor in _tensors(output):
                 facts = self.core.facts_about(tensor)
@@ -270,10 +263,10 @@ class Recorder:
     def backward_begins(self, roots: Sequence[Tensor]) -> None:
         """Read what the graph is about to pay."""
         self.steps.backward_begins()
-        if not self._listening:
+        if not self._counting:
             return
         try:
-            self._costs.count(roots, self._active)
+            self._costs.count(roots, frozenset(self.core.active_cures()))
         except Exception:
             self._fault()
 
@@ -282,8 +275,6 @@ class Recorder:
 
     def backward_failed(self, roots: Sequence[Tensor], error: BaseException) -> None:
         """Tell NA303 from the graph that is still there."""
-        if not self._listening:
-            return
         try:
             found = overwritten.find(self.core, roots, error)
             if found is not None:
@@ -309,9 +300,8 @@ class Recorder:
 
     def _step_done(self, steps: int) -> None:
         self._end_step()
-        if self._listening:
+        if self._counting:
             self.recorded_steps += 1
-            self._active = frozenset(self.core.active_cures())
         if self._done is not None and os.getpid() == self._process:
             self._done(steps)
 

@@ -2,17 +2,26 @@
 
 #include "census.h"
 #include "copy_log.h"
+#include "module_stack.h"
 #include "places.h"
 #include "trail.h"
 #include "view_history.h"
 
 #include <ATen/record_function.h>
 
+#include <optional>
 #include <utility>
 
 namespace noalias {
 
 namespace {
+
+// backward(create_graph=True) makes nodes of its own. The fourth argument of PyTorch's
+// function; where it is not found, it is taken to be true.
+bool records_history(const py::args& args) {
+  constexpr size_t kCreateGraph = 3;
+  return args.size() <= kCreateGraph || args[kCreateGraph].ptr() != Py_False;
+}
 
 // A callable that tells `observer` of each call of `function`: begin(args, kwargs),
 // then end() or failed(args, error). It is C++ so that it has no frame: tracebacks
@@ -21,8 +30,13 @@ py::cpp_function observed(py::object function, py::object observer) {
   return {[function = std::move(function), observer = std::move(observer)](
               const py::args& args, const py::kwargs& kwargs) -> py::object {
     observer.attr("begin")(args, kwargs);
+    std::optional<at::RecordFunctionGuard> unobserved;
+    if (!records_history(args) && trail_is_only_observer()) {
+      unobserved.emplace(/*is_enabled=*/false);
+    }
     auto result = py::reinterpret_steal<py::object>(
         PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
+    unobserved.reset();
     if (result) {
       observer.attr("end")();
       return result;
@@ -92,7 +106,10 @@ void bind_audit(py::module_& module) {
   });
   module.def("stop_trail", &stop_trail);
   module.def("forget_places", &forget_places);
-  module.def("set_current_module", &set_current_module);
+  module.def("start_modules", &start_modules);
+  module.def("stop_modules", &stop_modules);
+  module.def("enter_module", &enter_module);
+  module.def("leave_module", &leave_module);
   module.def("current_call", &current_call);
   module.def("calls_before", &calls_before);
   module.def("call_behind", &call_behind);

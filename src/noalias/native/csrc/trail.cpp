@@ -5,6 +5,7 @@
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <array>
@@ -96,7 +97,6 @@ Trails& trails() {
 
 std::atomic<bool> trail_is_on{false};
 thread_local int64_t depth = 0;
-thread_local bool in_backward = false;
 thread_local ModuleNumber current_module = 0;
 thread_local std::optional<OpNumber> running; // the call that the program made
 
@@ -142,8 +142,6 @@ void note_call(const at::RecordFunction& call) {
 
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& call) {
   if (depth++ == 0) {
-    in_backward = call.scope() == at::RecordScope::BACKWARD_FUNCTION ||
-        std::string_view(call.name()).rfind("autograd::engine", 0) == 0;
     if (c10::GradMode::is_enabled()) {
       note_call(call);
     }
@@ -154,7 +152,6 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& call) {
 void leave(const at::RecordFunction& /*call*/, at::ObserverContext* /*context*/) {
   --depth;
   if (depth == 0) {
-    in_backward = false;
     running.reset();
   }
 }
@@ -183,6 +180,14 @@ void stop_trail() {
   all.callback = at::INVALID_CALLBACK_HANDLE;
   all.calls.clear();
   all.writes = Ring<WriteEntry>(kMostWrites);
+}
+
+bool trail_is_only_observer() {
+  if (!trail_is_on.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  const auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+  return callbacks.has_value() && callbacks->callbacks_.size() == 1;
 }
 
 std::optional<Call> call_behind(uint64_t sequence_number, uint64_t thread) {
@@ -234,6 +239,7 @@ void set_current_module(ModuleNumber module) {
 
 void note_write(const std::string& op, const at::Tensor& written) {
   // What backward itself accumulates in place is nobody's line.
+  const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
   if (!trail_is_on.load(std::memory_order_relaxed) || in_backward ||
       !written.defined() || !written.has_storage() || written.is_inference()) {
     return;

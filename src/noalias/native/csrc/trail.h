@@ -36,6 +36,11 @@ struct LoggedWrite {
 void start_trail();
 void stop_trail();
 
+// Whether nobody but the trail observes this thread's operators (no profiler). Backward
+// that records no history leaves nothing on the trail, and runs faster unobserved: the
+// engine writes a text for each node that is.
+bool trail_is_only_observer();
+
 // The call that made the node with this sequence number on this thread (as
 // RecordFunction counts threads), if it is still known.
 std::optional<Call> call_behind(uint64_t sequence_number, uint64_t thread);
