@@ -109,11 +109,16 @@ def _target(args: argparse.Namespace) -> program.Program:
 def _audit(args: argparse.Namespace, target: program.Program, known: baseline.Baseline) -> int:
     # Before PyTorch is loaded: its profiler would announce itself on stderr.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    from noalias.audit import ranks
+    from noalias.audit.environment import rank
     from noalias.audit.price import InProgram
     from noalias.audit.record import fill
     from noalias.audit.recorder import Recorder
     from noalias.audit.result import Report
 
+    this = rank()
+    if this is not None and this.world_size > 1:
+        ranks.forget(this.rank, args.output)
     progress = Progress()
 
     def step_done(steps: int) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from noalias import native
 from noalias.audit.engine import BackwardWatch
 from noalias.audit.hooks import HookLines
-from noalias.audit.modules import ModulePaths
+from noalias.audit.modules import ModulePaths, Returned
 from noalias.audit.whose import Whose
 from noalias.native.dispatch_cache import forget_resolved_kernels
 
@@ -52,7 +52,8 @@ class Hearing:
 
     def __init__(self, also_users: tuple[str, ...] = ()) -> None:
         self.core = native.load()
-        self.modules = ModulePaths(self.core, self._returned)
+        self._watching: list[Returned] = []
+        self.modules = ModulePaths(self.core, self._watching)
         self.hooks = HookLines(self.core)
         self._whose = Whose(also_users)
         self._backward = BackwardWatch(self.core, self)
@@ -70,6 +71,7 @@ class Hearing:
                 self._backward.start()
                 self.core.set_listener(self._in_place, views_only=True)
             self._listeners.append(listener)
+            self._look_at_outputs()
 
     def leave(self, listener: Listener) -> bool:
         """Tell it no more; whether it was told until now."""
@@ -77,6 +79,7 @@ class Hearing:
             if listener not in self._listeners:
                 return False
             self._listeners.remove(listener)
+            self._look_at_outputs()
             if not self._listeners:
                 self.core.set_listener(None)
                 forget_resolved_kernels()
@@ -84,6 +87,9 @@ class Hearing:
                 self.hooks.stop()
             self.release()
             return True
+
+    def _look_at_outputs(self) -> None:
+        self._watching[:] = [listener.returned for listener in self._listeners if listener.views]
 
     def hold(self) -> None:
         """Keep the trail of lines and modules, until `release` has been called as often."""
@@ -105,11 +111,6 @@ class Hearing:
     def _in_place(self, kind: str, operator: str, tensor: Tensor, detail: str) -> None:
         for listener in reversed(self._listeners):
             listener.in_place(kind, operator, tensor, detail)
-
-    def _returned(self, output: object, module: int) -> None:
-        for listener in reversed(self._listeners):
-            if listener.views:
-                listener.returned(output, module)
 
     def backward_begins(self, roots: Sequence[Tensor]) -> None:
         for listener in reversed(self._listeners):

@@ -30,12 +30,12 @@ class ModulePaths:
     sign of it.
 
     Args:
-        returned: called with a module's output and the number of its path.
+        watching: who is called with a module's output and the number of its path.
     """
 
-    def __init__(self, core: Core, returned: Returned) -> None:
+    def __init__(self, core: Core, watching: list[Returned]) -> None:
         self._core = core
-        self._returned = returned
+        self._watching = watching
         self._paths: list[str] = [""]
         self._known: dict[str, int] = {"": 0}
         self._numbers: WeakKeyDictionary[Module, WeakKeyDictionary[Module, int]] = (
@@ -47,7 +47,7 @@ class ModulePaths:
         """Hook every module's forward."""
         # These run for each module of a step: no more Python in them than has to be.
         is_compiling = torch.compiler.is_compiling
-        enter, leave, returned = self._core.enter_module, self._core.leave_module, self._returned
+        enter, leave, watching = self._core.enter_module, self._core.leave_module, self._watching
 
         def before(module: Module, inputs: object) -> None:
             if not is_compiling():
@@ -56,8 +56,9 @@ class ModulePaths:
         def after(module: Module, inputs: object, output: object) -> None:
             if not is_compiling():
                 number = leave(module)
-                if number is not None:
-                    returned(output, number)
+                if watching and number is not None:
+                    for returned in watching:
+                        returned(output, number)
 
         self._core.start_modules(self._number_of)
         self._handles = [

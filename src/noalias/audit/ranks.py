@@ -24,6 +24,15 @@ def path_of(rank: int, given: str | None) -> Path:
     return base.with_name(f"{base.stem}.rank{rank}.json")
 
 
+def forget(rank: int, given: str | None) -> None:
+    """Remove what an earlier run left as the report of ``rank``: it would be merged as this one's.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    path_of(rank, given).unlink(missing_ok=True)
+
+
 def write(report: Report, given: str | None) -> Path:
     """Write this rank's report.
 

@@ -64,7 +64,8 @@ class Recorder:
         self.faults: dict[str, None] = {}
         self.recorded_steps = 0
         self._done = done
-        self.steps = StepCounter(self._step_done, most_steps)
+        acted_on = done is not None or most_steps is not None
+        self.steps = StepCounter(self._step_done, most_steps, foresee=acted_on)
         self._costs = GraphCosts(self.core, self.seen, self.modules.path, self.origin)
         self._made_by: dict[int, Origin | None] = {}
         self._last: tuple[Key, int] | None = None
@@ -300,6 +301,8 @@ class Recorder:
 
     def _step_done(self, steps: int) -> None:
         self._end_step()
+        if steps == 1:
+            self.recorded_steps = 0  # backward calls until an optimizer stepped, if any
         if self._counting:
             self.recorded_steps += 1
         if self._done is not None and os.getpid() == self._process:

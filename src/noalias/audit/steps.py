@@ -28,14 +28,22 @@ class StepCounter:
     A step is one ``step()`` of the optimizer that stepped first: a program with two optimizers
     trains them in turns, and half a turn is not a step.
 
+    The first step's backward comes before its optimizer has ever stepped. With `foresee` it is
+    looked for among all objects, which takes a tenth of a second, so that backward calls before it
+    are no steps. Otherwise they are, and counting starts again from 1 when an optimizer steps.
+
     Args:
         done: called when a step is done, with how many have been.
         most: after this many steps `EnoughSteps` is raised, where the program is.
+        foresee: for those who act at certain steps.
     """
 
-    def __init__(self, done: Callable[[int], None], most: int | None = None) -> None:
+    def __init__(
+        self, done: Callable[[int], None], most: int | None = None, *, foresee: bool = True
+    ) -> None:
         self._done = done
         self._most = most
+        self._foresee = foresee
         self._optimizer: weakref.ref[torch.optim.Optimizer] | None = None
         self._handle: RemovableHandle | None = None
         self._has_optimizer: bool | None = None
@@ -61,8 +69,7 @@ class StepCounter:
 
     def backward_done(self) -> None:
         """A backward call has ended well."""
-        if self._has_optimizer is None:
-            # The first step's backward comes before its optimizer has ever stepped.
+        if self._has_optimizer is None and self._foresee:
             # By type: isinstance() asks objects for their class, and some warn when asked.
             self._has_optimizer = any(
                 issubclass(type(thing), torch.optim.Optimizer) for thing in gc.get_objects()

@@ -1,4 +1,4 @@
-"""What noalias adds to single calls: the budget that `make bench-check` guards.
+"""What noalias adds to single calls and to small steps: the budget that `make bench-check` guards.
 
 `python -m noalias.bench.overhead` prints the rows as JSON. `benchmarks/check.py` runs it, in turn,
 on the sources of two commits.
@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 
 import noalias
-from noalias.bench import text
+from noalias.bench import small_steps, text
 from noalias.bench.measure import Step, Timing, Variant, interleave
 
 if TYPE_CHECKING:
@@ -117,6 +117,14 @@ def _linear_inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return x, weight, bias
 
 
+def _convolution_step(_: str, calls: int) -> Step:
+    return small_steps.convolutions()
+
+
+def _transformer_step(_: str, calls: int) -> Step:
+    return small_steps.transformer()
+
+
 CALLS: dict[str, Callable[[str, int], Step]] = {
     "in-place call": _in_place,
     "in-place call, recorded": _recorded,
@@ -124,11 +132,18 @@ CALLS: dict[str, Callable[[str, int], Step]] = {
     "slice update": _slice_update,
     "linear": _linear,
     "linear + backward": _linear_backward,
+    "convolution step": _convolution_step,
+    "transformer step": _transformer_step,
 }
 
 # Name -> the public name it needs (None: PyTorch alone). Looked up when measured, so that sources
 # of a time before a feature existed are measured without it.
 MODES: dict[str, str | None] = {"stock": None, "cures on": "enabled", "audit on": "audit"}
+
+
+def is_step(call: str) -> bool:
+    """Whether a key of `CALLS` is a whole training step."""
+    return call.endswith(" step")
 
 
 def _context(public_name: str | None) -> Context | None:
@@ -158,6 +173,8 @@ def run(
     for call, make in CALLS.items():
         # A block with backward is as long as the others with a tenth of the calls.
         repeats = max(1, calls // 10) if "backward" in call else calls
+        if is_step(call):
+            repeats = 1
         variants = [
             Variant(mode, partial(make, mode, repeats), context)
             for mode, context in contexts.items()
@@ -183,9 +200,13 @@ def table(rows: Sequence[OverheadRow]) -> Table:
     for row in rows:
         line = lines.setdefault(row.call, [row.call])
         own = text.seconds(row.time.minimum)
-        line.append(own if row.mode == "stock" else f"{own} ({row.added * 1e6:+.2f} µs)")
+        more = f"{row.added * 1e6:+.2f} µs"
+        if is_step(row.call):
+            more = f"{row.time.minimum / (row.time.minimum - row.added):.2f} x"
+        line.append(own if row.mode == "stock" else f"{own} ({more})")
     modes = dict.fromkeys(row.mode for row in rows)
-    return text.grid("Overhead: one call, min (added to stock)", ("", *modes), lines.values())
+    title = "Overhead: one call, min (added to stock; of a step, times stock)"
+    return text.grid(title, ("", *modes), lines.values())
 
 
 def main() -> int:

@@ -86,7 +86,9 @@ bool is_alive(const pybind11::weakref& reference, PyObject* object) {
   return reference().ptr() == object;
 }
 
-ModuleNumber number_of(const ModuleStack& stack, const pybind11::object& module) {
+ModuleNumber number_of(
+    const ModuleStack& stack,
+    const pybind11::object& module) {
   auto& numbers = module_numbers();
   const auto root = pybind11::reinterpret_borrow<pybind11::object>(
       stack.running.empty() ? module.ptr() : stack.running.front().module);

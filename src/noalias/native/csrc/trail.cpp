@@ -186,7 +186,8 @@ bool trail_is_only_observer() {
   if (!trail_is_on.load(std::memory_order_relaxed)) {
     return false;
   }
-  const auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+  const auto callbacks =
+      at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
   return callbacks.has_value() && callbacks->callbacks_.size() == 1;
 }
 
@@ -239,7 +240,8 @@ void set_current_module(ModuleNumber module) {
 
 void note_write(const std::string& op, const at::Tensor& written) {
   // What backward itself accumulates in place is nobody's line.
-  const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
+  const bool in_backward =
+      torch::autograd::get_current_graph_task_id() != -1;
   if (!trail_is_on.load(std::memory_order_relaxed) || in_backward ||
       !written.defined() || !written.has_storage() || written.is_inference()) {
     return;
