@@ -60,6 +60,25 @@ def test_cured_step_makes_the_predicted_copies_fewer_with_the_same_gradients() -
     assert {p.quantity for p in report.predictions if p.borne_out} >= {"copies", "bytes_moved"}
 
 
+def test_part_of_a_hidden_base_keeps_the_copy_of_its_own_node() -> None:
+    """What a convolutional net with a cut-off concatenation does: ``cat(...)[:, :n]``, then +=."""
+    x, y = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 3, 4)
+
+    def step() -> Tensor:
+        x.grad = None
+        part = torch.cat([x, y], 1)[:, :5]
+        part += 1
+        part.square().sum().backward()
+        return x
+
+    report = measured(step)
+
+    assert [(f.code, f.copies) for f in report.findings] == [("NA101", 4)]
+    assert report.price is not None
+    assert report.price.stock.copies - report.price.cured.copies == 3
+    assert {p.quantity for p in report.predictions if p.borne_out} >= {"copies", "bytes_moved"}
+
+
 def test_copies_are_put_down_to_the_module_whose_forward_they_undo() -> None:
     report = measured(block_step())
 

@@ -369,6 +369,32 @@ def test_nothing_keeps_a_tensor_alive() -> None:
         assert sum(issubclass(type(t), Tensor) for t in gc.get_objects()) < live
 
 
+def test_looking_for_observers_keeps_no_frame_whose_variables_would_be_observers_then() -> None:
+    def look() -> None:
+        x = leaf(2, 3) * 2
+        row = x[0]
+        row.mul_(2)  # seen by x: who sees it is looked for in all running frames
+
+    def net() -> Tensor:
+        look()
+        out: Tensor = F.instance_norm(leaf(2, 3, 4))
+        return out
+
+    gc.collect()
+    gc.disable()
+    try:
+        with noalias.audit() as report:
+            out = net()[:, :2]
+            out.mul_(2)
+    finally:
+        gc.enable()
+
+    assert {f.source.partition("  #")[0]: f.code for f in report.findings} == {
+        "row.mul_(2)": "NA102",
+        "out.mul_(2)": "NA101",
+    }
+
+
 def test_pytorch_is_left_as_it_was() -> None:
     before = (torch.autograd._engine_run_backward, Tensor.register_hook)  # type: ignore[attr-defined]
 

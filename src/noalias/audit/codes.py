@@ -118,6 +118,9 @@ _ALL = (
 CODES: dict[str, Code] = {code.id: code for code in _ALL}
 """Every code by its name, in order."""
 
+ERRORS = ("NA302", "NA303")
+"""Codes of what raises: counted over a whole run, and paid by nobody."""
+
 
 def explain(code: str) -> Code:
     """The code called `code`; one made up on the spot for a name that this version lacks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from noalias.audit import excerpt
+from noalias.audit import codes, excerpt
 from noalias.audit.finding import Finding
 from noalias.audit.sightings import Key, Sighting
 
@@ -22,7 +22,8 @@ def findings(recorder: Recorder) -> tuple[Finding, ...]:
 
 def _finding(recorder: Recorder, key: Key, sighting: Sighting, steps: int) -> Finding:
     place = recorder.origin(key.operator, key.place)
-    pays = key.code not in ("NA302", "NA303", "NA401")
+    pays = key.code not in (*codes.ERRORS, "NA401")
+    count = sighting.count if key.code in codes.ERRORS else math.ceil(sighting.count / steps)
     return Finding(
         code=key.code,
         file=place.file,
@@ -32,7 +33,7 @@ def _finding(recorder: Recorder, key: Key, sighting: Sighting, steps: int) -> Fi
         shape=sighting.shape,
         dtype=sighting.dtype,
         bytes=sighting.bytes,
-        count=math.ceil(sighting.count / steps),
+        count=count,
         verdict=sighting.verdict,
         observers=sighting.observers,
         copies=math.ceil(sighting.copied / steps - 1e-9) if pays else 0,
@@ -40,7 +41,7 @@ def _finding(recorder: Recorder, key: Key, sighting: Sighting, steps: int) -> Fi
         cure=_cure(key, sighting, place.source),
         source=place.source,
         made_by=sighting.made_by,
-        message=_message(key, sighting, math.ceil(sighting.count / steps)),
+        message=_message(key, sighting, count),
         saved_by=sighting.saved_by,
         versions=sighting.versions,
         hook=sighting.hook,

@@ -14,8 +14,11 @@ def forget_variables() -> None:
     holds, from ``locals()``, are left alone."""
     if sys.version_info >= (3, 13):
         return
-    for frame in sys._current_frames().values():
-        current: FrameType | None = frame
+    frames: list[FrameType | None] = list(sys._current_frames().values())
+    while frames:
+        # Emptied on the way: one of these is this very frame, and a name that is left for it would
+        # be a cycle that keeps all outer frames, and what they hold, until the next collection.
+        current = frames.pop()
         while current is not None:
             if current.f_code.co_flags & inspect.CO_OPTIMIZED:
                 snapshot = cast("dict[str, object]", current.f_locals)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from noalias.native.core import CompiledCalls, Core, RewrittenHistories, SliceReads
 
+_PARTS = ("SelectBackward0", "SliceBackward0", "DiagonalBackward0")
+"""Nodes whose backward fills a zero gradient of the base with that of the view, by a copy."""
+
 
 class GraphCosts:
     """Counts the nodes that exist for aliases, each time backward is called.
@@ -95,6 +98,10 @@ class GraphCosts:
         if sighting.verdict == "hidden":
             sighting.saved_calls += 3 * group.count + group.restored
             sighting.saved_bytes += round(copied * base)
+            if sighting.view_node in _PARTS:
+                # The view's own node, back again, copies its gradient into one of the base's size.
+                sighting.saved_calls -= group.count
+                sighting.saved_bytes -= group.view_bytes
         elif key.code == "NA201":
             # The base's copy; and that of the slice, where nothing of its old value is needed.
             overwritten = key.operator == "aten::copy_"

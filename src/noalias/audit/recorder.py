@@ -178,7 +178,8 @@ class Recorder:
         if proof == "no_storage":
             verdict = "unknown"
         observers = () if verdict == "hidden" else self._observers(tensor)
-        if view.base not in self._made_by:
+        # An address is a base's name only while the base lives; a rewritten history needs it.
+        if view.base not in self._made_by or not view.rewritten:
             self._made_by[view.base] = self._maker(view, call)
         return Sighting(
             tuple(tensor.shape),

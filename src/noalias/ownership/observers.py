@@ -26,12 +26,14 @@ def names_of(value: object, ignore: object) -> Iterator[str]:
 
     ``ignore`` is a container of the caller's own, which does not count.
     """
-    for frame in _frames():
+    # Not our own: up to Python 3.12 a frame keeps the snapshot of its variables that is read here,
+    # and that of this function's would hold the frame itself, and the value, in a cycle.
+    frames = [frame for frame in _frames() if not _is_ours(frame)]
+    for frame in frames:
         for name, held in frame.f_locals.items():
-            if held is value and not _is_ours(frame):
+            if held is value:
                 yield f"the variable {name!r} in {frame.f_code.co_name}, line {frame.f_lineno}"
-    # Up to Python 3.12 a frame keeps the snapshot of its variables that was just read.
-    snapshots = {id(f.f_locals) for f in _frames() if f.f_code.co_flags & inspect.CO_OPTIMIZED}
+    snapshots = {id(f.f_locals) for f in frames if f.f_code.co_flags & inspect.CO_OPTIMIZED}
     for holder in gc.get_referrers(value):
         if holder is ignore or id(holder) in snapshots or isinstance(holder, FrameType):
             continue
@@ -103,8 +105,11 @@ def _in_attributes(holder: object, value: object) -> Iterator[str]:
 
 
 def _frames() -> Iterator[FrameType]:
-    for frame in sys._current_frames().values():
-        current: FrameType | None = frame
+    # Emptied on the way: a name left for the innermost, this function's own, would be a cycle that
+    # keeps all outer frames and their variables until the next collection.
+    frames: list[FrameType | None] = list(sys._current_frames().values())
+    while frames:
+        current = frames.pop()
         while current is not None:
             yield current
             current = current.f_back

@@ -69,6 +69,15 @@ def test_a_difference_smaller_than_that_of_the_runs_among_themselves_is_noise() 
     assert consequence(priced(quiet, cured)).startswith("The step got slower")
 
 
+def test_errors_are_counted_over_the_whole_run() -> None:
+    raised = replace(samples.HIDDEN, code="NA303", count=2)
+
+    assert (happens_text(raised), happens_text(replace(samples.HIDDEN, count=2))) == (
+        "2 times",
+        "2 times per step",
+    )
+
+
 def test_a_slower_step_is_not_hidden() -> None:
     cured = replace(samples.CURED, time_min=0.05)
     text = consequence(priced(samples.STOCK, cured))

@@ -17,6 +17,7 @@ from noalias.audit.report.headline import (
     context,
     cost_text,
     figures,
+    happens_text,
     headline,
     measurement_cells,
     module_name,
@@ -130,8 +131,8 @@ def _finding(console: Console, finding: Finding) -> None:
     if finding.message:
         line((finding.message, ""))
     line((f"{module_name(finding.module)} · {finding.operator} · {tensor_text(finding)}", ""))
-    times = plural(finding.count, "time")
-    line((f"base {bytes_text(finding.bytes)}, {times} per step: {cost_text(finding)}", ""))
+    often = happens_text(finding)
+    line((f"base {bytes_text(finding.bytes)}, {often}: {cost_text(finding)}", ""))
     line((verdict_text(finding), "green" if finding.verdict == "hidden" else ""))
     if finding.made_by is not None:
         line((f"view made by {_origin(finding.made_by)}", "dim"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from noalias.audit import codes
 from noalias.audit.report.units import bytes_text, change_text, count_text, plural, seconds_text
 
 if TYPE_CHECKING:
@@ -157,6 +158,12 @@ def cost_text(finding: Finding) -> str:
     if finding.extra_peak_bytes:
         text += f", +{bytes_text(finding.extra_peak_bytes)} peak"
     return text
+
+
+def happens_text(finding: Finding) -> str:
+    """How often it happens: errors in the whole run, all else in a step."""
+    times = plural(finding.count, "time")
+    return times if finding.code in codes.ERRORS else f"{times} per step"
 
 
 def verdict_text(finding: Finding) -> str:

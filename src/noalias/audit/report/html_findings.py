@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 from noalias.audit import codes
 from noalias.audit.finding import Excerpt
 from noalias.audit.report import graph_svg
-from noalias.audit.report.headline import cost_text, module_name, tensor_text, verdict_text
+from noalias.audit.report.headline import (
+    cost_text,
+    happens_text,
+    module_name,
+    tensor_text,
+    verdict_text,
+)
 from noalias.audit.report.markup import Markup, join, tag
-from noalias.audit.report.units import bytes_text, count_text, plural
+from noalias.audit.report.units import bytes_text, count_text
 from noalias.audit.report.visible import tail, visible
 
 if TYPE_CHECKING:
@@ -151,7 +157,7 @@ def _facts(finding: Finding) -> list[tuple[str, str | Markup]]:
         ("Operator", tag("code", finding.operator)),
         ("Tensor", tag("code", tensor_text(finding))),
         ("Base", bytes_text(finding.bytes)),
-        ("Happens", f"{plural(finding.count, 'time')} per step"),
+        ("Happens", happens_text(finding)),
         ("Costs", cost_text(finding)),
         ("Base seen", prose(verdict_text(finding))),
     ]
