@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import audit_samples as samples
 
-from noalias.audit.report.headline import consequence, figures, headline
+from noalias.audit.report.headline import consequence, figures, happens_text, headline
 from noalias.audit.result import Measurement, OpaqueRegion, Price, Report, Steps
 
 STEPS = Steps(3, 3, 1.0)
