@@ -15,6 +15,9 @@ from .statements import Block, Call, Let, Module, Program, Unpack, Write, walk
 # Seconds a thread runs before another may take over: many switches within a program.
 _SWITCH_INTERVAL = 1e-5
 
+# PyTorch keeps these contexts in variables of the process.
+_OF_THE_PROCESS = ("dual", "anomaly", "allow_mutation")
+
 
 def execute_together(
     programs: list[Program], threads: int, begin: Callable[[int], None]
@@ -44,12 +47,13 @@ def execute_together(
 def may_run_together(program: Program) -> bool:
     """False for programs that use what a process has one of.
 
-    That is the random numbers of modules and dropout, the level of forward mode, and anomaly mode.
+    That is the random numbers of modules and dropout, the level of forward mode, anomaly mode,
+    and the mode that allows to write to saved tensors.
     """
     for statement in walk(program):
         if isinstance(statement, Module):
             return False
-        if isinstance(statement, Block) and statement.context in ("dual", "anomaly"):
+        if isinstance(statement, Block) and statement.context in _OF_THE_PROCESS:
             return False
         if isinstance(statement, Call) and statement.transform in ("jvp", "jacfwd"):
             return False
