@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -19,20 +18,12 @@ import noalias
 from noalias import graph
 from noalias.bench.placement_cases import CASES
 from noalias.bench.placements import measure
-
-Answer = dict[str, object]
+from tests.distributed.support import Answer, Check, run
 
 
 def everything() -> dict[str, Answer]:
     """All checks, one after the other: starting ranks is what takes long."""
-    return {check.__name__: _caught(check) for check in CHECKS}
-
-
-def _caught(check: Callable[[], Answer]) -> Answer:
-    try:
-        return check()
-    except Exception:  # the test that asks for this answer shows the traceback
-        return {"traceback": traceback.format_exc()}
+    return run(CHECKS)
 
 
 def _mesh(*shape: int) -> DeviceMesh:
@@ -91,6 +82,29 @@ def bad_shapes_raise_before_any_collective() -> Answer:
     total = mode.get_total_counts()
     dist.barrier()  # nobody is left behind
     return {"messages": messages, "collectives": total}
+
+
+def bad_dtypes_raise_on_every_rank() -> Answer:
+    """Only one rank adds the bias, and only that one's product would notice."""
+    mesh = _mesh(4)
+    x = _placed(mesh, _randn(5, 6, 12), Shard(2))
+    w = _placed(mesh, _randn(16, 12), Shard(1))
+    b = _placed(mesh, _randn(16).double(), Replicate())
+    gradient = _placed(mesh, _randn(5, 6, 16).double(), Replicate())
+    backward = torch.ops.noalias.linear_backward
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: noalias.linear(x, w, b),
+        lambda: backward(x.detach(), gradient.detach(), w.detach(), [True, True, True]),
+    )
+    messages = []
+    for call in calls:
+        try:
+            call()
+            messages.append("no error")
+        except RuntimeError as error:
+            messages.append(str(error))
+    dist.barrier()
+    return {"messages": messages}
 
 
 def plain_tensors_do_not_mix() -> Answer:
@@ -319,10 +333,11 @@ def partial_gradient() -> Answer:
     }
 
 
-CHECKS: tuple[Callable[[], Answer], ...] = (
+CHECKS: tuple[Check, ...] = (
     placements,
     bias_is_counted_once,
     bad_shapes_raise_before_any_collective,
+    bad_dtypes_raise_on_every_rank,
     plain_tensors_do_not_mix,
     two_meshes_do_not_mix,
     frozen_operands_cost_nothing,

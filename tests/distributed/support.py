@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 Answer = dict[str, object]
@@ -34,3 +35,8 @@ def each_rank(answers: Answers, check: Check) -> list[dict[str, Any]]:
     for rank, answer in enumerate(found):
         assert "traceback" not in answer, f"rank {rank}: {answer['traceback']}"
     return found
+
+
+def listing(folder: Path) -> dict[str, int]:
+    """Everything below ``folder``, and when it was last written to."""
+    return {str(path): path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}

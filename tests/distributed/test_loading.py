@@ -10,10 +10,7 @@ import pytest
 from noalias.bench.ranks import on_ranks
 from noalias.native.core import Core
 from tests.distributed import loading_checks as checks
-
-
-def listing(folder: Path) -> dict[str, int]:
-    return {str(path): path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
+from tests.distributed.support import listing
 
 
 def never_run(folder: Path) -> Path:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from noalias.bench.placement_cases import CASES, Case
 from noalias.bench.ranks import on_ranks
 from tests.distributed import sharding_checks as checks
-
-Answers = list[dict[str, dict[str, Any]]]
+from tests.distributed.support import Answers, each_rank
 
 
 @pytest.fixture(scope="module")
 def answers(core: object) -> Answers:
     return on_ranks(checks.everything)  # type: ignore[return-value]
-
-
-def each_rank(answers: Answers, check: Any) -> list[dict[str, Any]]:
-    found = [answer[check.__name__] for answer in answers]
-    for rank, answer in enumerate(found):
-        assert "traceback" not in answer, f"rank {rank}: {answer['traceback']}"
-    return found
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -56,6 +46,14 @@ def test_a_bad_shape_raises_on_all_ranks_before_any_collective(answers: Answers)
     assert "[16, 11]" in first[0]
     assert "give it shape [16]" in first[1]
     assert first[2] == first[0]
+
+
+def test_a_bad_dtype_raises_on_all_ranks_though_one_alone_adds_the_bias(answers: Answers) -> None:
+    found = each_rank(answers, checks.bad_dtypes_raise_on_every_rank)
+    first = found[0]["messages"]
+    assert all(answer["messages"] == first for answer in found)
+    assert "input is torch.float32 and bias is torch.float64" in first[0]
+    assert "grad_output is torch.float64 and input is torch.float32" in first[1]
 
 
 def test_a_plain_tensor_among_dtensors_is_refused_as_elsewhere(answers: Answers) -> None:

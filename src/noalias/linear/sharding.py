@@ -20,7 +20,7 @@ way:
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import torch
@@ -58,6 +58,7 @@ def _linear(op_call: OpOverload, args: tuple[object, ...], kwargs: dict[str, obj
     assert x is not None
     assert w is not None
     check_shapes(x.shape, w.shape, None if b is None else b.shape)
+    check_dtypes({"input": x, "weight": w, "bias": b})
     if b is not None and tuple(b.shape) != (w.shape[0],):
         # One value for all features, or a bias of more dimensions: rare, and no part of the rule.
         return torch.ops.aten.add(_linear(op_call, args[:2], kwargs), cast(Tensor, tensors[2]))
@@ -92,6 +93,7 @@ def _linear_backward(
     check_backward_shapes(
         None if x is None else x.shape, g.shape, None if w is None else w.shape, mask
     )
+    check_dtypes({"grad_output": g, "input": x, "weight": w})
     chosen = _plan("linear_backward", g.ndim, mesh, specs, shapes)
     wanted = [
         None if shape is None else _result_spec(chosen, index, mesh, shape, specs)
@@ -165,6 +167,27 @@ def check_backward_shapes(
         raise RuntimeError(
             f"noalias.linear_backward: grad_output of global shape {list(grad_output)}: {problem}"
         )
+
+
+def check_dtypes(specs: Mapping[str, _Spec]) -> None:
+    """Compare the first operand's dtype with the others', before any collective.
+
+    The local product would notice, but not on every rank: a bias that is added once is given to one
+    coordinate of the mesh alone. That rank would raise and leave the others in their next
+    collective.
+
+    Raises:
+        RuntimeError: two operands differ in dtype.
+    """
+    metas = {n: spec.tensor_meta for n, spec in specs.items() if spec is not None}
+    dtypes = {n: meta.dtype for n, meta in metas.items() if meta is not None}
+    first, dtype = next(iter(dtypes.items()))
+    for name, other in dtypes.items():
+        if other != dtype:
+            raise RuntimeError(
+                f"noalias.linear: {first} and {name} must have the same dtype, but {first} is "
+                f"{dtype} and {name} is {other}; convert one of them"
+            )
 
 
 def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
