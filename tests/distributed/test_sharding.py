@@ -7,6 +7,7 @@ import pytest
 from noalias.bench.placement_cases import CASES, Case
 from noalias.bench.ranks import on_ranks
 from tests.distributed import sharding_checks as checks
+from tests.distributed.lower_bound import bound
 from tests.distributed.support import Answers, each_rank
 
 
@@ -28,6 +29,12 @@ def test_no_more_collectives_than_the_placements_need(answers: Answers, case: Ca
     outcome = each_rank(answers, checks.placements)[0][case.name]
     counted = (sum(outcome["forward"].values()), sum(outcome["backward"].values()))
     assert counted == case.collectives, outcome
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_no_fewer_collectives_could_do(answers: Answers, case: Case) -> None:
+    outcome = each_rank(answers, checks.placements)[0][case.name]
+    assert bound(case, output=outcome["placed"][0]) == case.collectives
 
 
 def test_a_replicated_bias_of_a_row_layer_is_added_once_to_the_last_bit(answers: Answers) -> None:

@@ -81,6 +81,7 @@ CASES: tuple[Case, ...] = (
     Case("sequence, even", (4,), (2, 8, 12), 16, "S1", "R", "R", report=_VIEW_FAILS),
     Case("sequence, uneven", (4,), (2, 7, 12), 16, "S1", "R", "R"),
     Case("sequence smaller than the mesh", (4,), (3, 2, 12), 16, "S1", "R", "R"),
+    Case("sequence of one", (4,), (3, 1, 12), 16, "S1", "R", "R"),
     Case("sequence, no bias", (4,), (2, 7, 12), 16, "S1", "R", None),
     Case("4-D, third dimension, uneven", (4,), (2, 3, 5, 12), 16, "S2", "R", "R"),
     Case("vector", (4,), (12,), 16, "R", "S0", "S0"),
@@ -89,11 +90,14 @@ CASES: tuple[Case, ...] = (
     Case("column", (4,), (2, 6, 12), 16, "R", "S0", "S0"),
     Case("column, uneven", (4,), (2, 6, 12), 10, "R", "S0", "S0", report=_REPLICATE_FAILS),
     Case("column, fewer features than devices", (4,), (2, 6, 12), 3, "R", "S0", "S0"),
+    Case("column, no bias", (4,), (2, 6, 12), 16, "R", "S0", None),
+    Case("column, by the bias", (4,), (2, 6, 12), 16, "R", "R", "S0"),
     Case("row", (4,), (2, 6, 12), 16, "S2", "S1", "R"),
     Case("row, uneven", (4,), (2, 6, 10), 16, "S2", "S1", "R"),
     Case("row, fewer features than devices", (4,), (2, 6, 3), 16, "S2", "S1", "R"),
     Case("row, no bias", (4,), (2, 6, 12), 16, "S2", "S1", None),
     Case("row, replicated input", (4,), (2, 6, 12), 16, "R", "S1", "R"),
+    Case("row, replicated weight", (4,), (2, 6, 12), 16, "S2", "R", "R"),
     Case("row, bias in terms", (4,), (2, 6, 12), 16, "S2", "S1", "P"),
     # One mesh dimension: sums.
     Case("input in terms", (4,), (5, 6, 12), 16, "P", "R", "R"),
@@ -104,6 +108,7 @@ CASES: tuple[Case, ...] = (
     Case("batch twice", (2, 2), (8, 6, 12), 16, "S0 S0", "R R", "R R"),
     Case("batch twice, uneven", (2, 2), (5, 6, 12), 16, "S0 S0", "R R", "R R"),
     Case("sequence twice", (2, 2), (3, 8, 12), 16, "S1 S1", "R R", "R R", report=_TWO_AXES),
+    Case("sequence twice, no bias", (2, 2), (3, 8, 12), 16, "S1 S1", "R R", None),
     Case("sequence twice, uneven", (2, 2), (3, 5, 12), 16, "S1 S1", "R R", "R R"),
     Case("sequence twice, smaller", (2, 2), (3, 3, 12), 16, "S1 S1", "R R", "R R"),
     Case("batch and sequence", (2, 2), (4, 6, 12), 16, "S0 S1", "R R", "R R"),
@@ -122,6 +127,10 @@ CASES: tuple[Case, ...] = (
     Case(
         "batch, sequence twice", (1, 2, 2), (3, 8, 12), 16, "S0 S1 S1", "R R R", "R R R",
         report=_TWO_AXES,
+    ),
+    Case(
+        "uneven batch, row, input in terms", (2, 2, 1), (3, 6, 12), 16, "P S0 S2", "R R S1",
+        "R R R",
     ),
     # Nothing is free here.
     Case("weight sharded as the batch is", (4,), (8, 6, 12), 16, "S0", "S0", "R", (1, 1)),
