@@ -15,6 +15,8 @@
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <array>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -37,6 +39,42 @@ int64_t reach(const at::TensorGeometry& geometry) {
     last += (geometry.sizes()[i] - 1) * geometry.strides()[i];
   }
   return last;
+}
+
+// Note [Kernels that still read]
+//
+// A count of owners tells who may ask for a gradient later, not which kernels are
+// queued to read it. On the CPU there is no difference. Elsewhere a node on another
+// stream may have queued a reader and let go, and writing from this stream would be
+// a race that CopySlices does not have. So the first update of a chain copies there, as
+// stock does, and the next ones write to that copy: nobody but this thread's engine
+// has ever held it, and the engine orders the streams that it passes it between.
+
+// The copies that this thread has handed on, by where to. Forgetting one costs a copy.
+class HandedOn {
+ public:
+  void add(const SumKey& to, const Tensor& gradient) {
+    entries_[next_++ % entries_.size()] = {to, gradient.unsafeGetTensorImpl()};
+  }
+
+  bool has(const SumKey& to, const Tensor& gradient) const {
+    return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+      return entry.to == to && entry.gradient == gradient.unsafeGetTensorImpl();
+    });
+  }
+
+ private:
+  struct Entry {
+    SumKey to;
+    const c10::TensorImpl* gradient = nullptr; // compared, never followed
+  };
+  std::array<Entry, 16> entries_{};
+  size_t next_ = 0;
+};
+
+HandedOn& handed_on() {
+  thread_local HandedOn instance;
+  return instance;
 }
 
 // Note [Updating a slice of the gradient]
@@ -79,6 +117,19 @@ class SliceUpdate final : public CopySlices {
   }
 
   variable_list apply(variable_list&& inputs) override {
+    variable_list results = update_or_copy(std::move(inputs));
+    const auto* task = running_graph_task();
+    if (task != nullptr && results[0].defined() && !results[0].is_cpu() &&
+        !has_hooks(*this)) {
+      const Edge& next = next_edge(0);
+      handed_on().add(
+          {task->id_, next.function.get(), next.input_nr}, results[0]);
+    }
+    return results;
+  }
+
+ private:
+  variable_list update_or_copy(variable_list&& inputs) {
     if (inputs.size() == 1 && may_update(inputs[0])) {
       // Against release_variables() and a second backward call; see Note
       // [Thread Safety on Autograd Node] in PyTorch.
@@ -91,7 +142,6 @@ class SliceUpdate final : public CopySlices {
     return CopySlices::apply(std::move(inputs));
   }
 
- private:
   // The constructor wants a base and a function to read what is then taken from
   // `stock`. These have next to nothing to read.
   static const Tensor& placeholder() {
@@ -109,11 +159,19 @@ class SliceUpdate final : public CopySlices {
     return instance;
   }
 
-  bool may_update(const Tensor& gradient) const {
+  bool may_update(const Tensor& gradient) {
     return gradient.defined() && !c10::GradMode::is_enabled() &&
         is_plain(gradient) && gradient.sizes() == base.sizes() &&
         gradient.strides() == base.strides() && gradient.numel() != 0 &&
-        view.numel() != 0 && is_inside() && is_ours(gradient);
+        view.numel() != 0 && is_inside() && is_ours(gradient) &&
+        (gradient.is_cpu() || nobody_reads(gradient));
+  }
+
+  // See Note [Kernels that still read].
+  bool nobody_reads(const Tensor& gradient) {
+    const auto* task = running_graph_task();
+    return task != nullptr && !has_hooks(*this) &&
+        handed_on().has({task->id_, this, 0}, gradient);
   }
 
   // Stock raises for a view that leaves its base's memory.
