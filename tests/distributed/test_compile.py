@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from noalias.bench.ranks import on_ranks
@@ -17,8 +19,21 @@ def four(core: object) -> Answers:
 
 
 @pytest.fixture(scope="module")
-def two(core: object) -> Answers:
+def compiled_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An empty cache that the ranks share, as the ranks of one machine do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def two(core: object, compiled_code: None) -> Answers:
     return on_ranks(checks.on_two, ranks=2)  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def two_again(two: Answers) -> Answers:
+    return on_ranks(checks.on_two_again, ranks=2)  # type: ignore[return-value]
 
 
 def judge(answers: Answers, check: Check, layout: str) -> None:
@@ -40,3 +55,8 @@ def test_two_ranks_compiled_to_the_joint_graph(two: Answers, layout: str) -> Non
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_two_ranks_compiled_by_inductor(two: Answers, layout: str) -> None:
     judge(two, checks.inductor, layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_rank_may_be_given_the_cached_graph_of_another(two_again: Answers, layout: str) -> None:
+    judge(two_again, checks.inductor, layout)

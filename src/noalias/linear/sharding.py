@@ -20,6 +20,7 @@ way:
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
@@ -70,8 +71,7 @@ def _linear(op_call: OpOverload, args: tuple[object, ...], kwargs: dict[str, obj
     input, weight, bias = _bring(op_call, tensors, specs, chosen)  # noqa: A001
     assert input is not None
     assert weight is not None
-    if any(mesh.get_local_rank(dim) != 0 for dim in chosen.bias_once):
-        bias = None
+    bias = _as_term(bias, mesh, chosen.bias_once)
     return sharding_compat.wrap(_local_linear(input, weight, bias), spec)
 
 
@@ -265,6 +265,25 @@ def _bring(
             part = sharding_compat.redistribute(part, spec, target, str(op))
         local.append(part)
     return local
+
+
+def _as_term(bias: Tensor | None, mesh: DeviceMesh, once: tuple[int, ...]) -> Tensor | None:
+    """What this rank adds of a bias that belongs once into a sum along the dimensions ``once``.
+
+    Note [Every rank traces the same graph]
+
+    Only the first coordinate adds the bias, which is exact. A compiled graph must not say so:
+    AOT autograd's cache knows a DTensor by its spec, and the ranks of one machine share the cache,
+    so that one rank is given the graph of another, and the bias is added by all or by none. What is
+    traced therefore depends on the placements alone: every rank adds a quotient of the bias, as
+    DTensor itself does from ``Replicate`` to ``Partial`` (exact where the mesh dimension is a power
+    of two, and rounded once where it is not).
+    """
+    if bias is None or not once:
+        return bias
+    if _is_traced(bias):
+        return bias / math.prod(mesh.size(dim) for dim in once)
+    return None if any(mesh.get_local_rank(dim) != 0 for dim in once) else bias
 
 
 def _nothing(tensor: object) -> Tensor:
