@@ -55,18 +55,20 @@ def trains(seed: int, steps: int) -> Callable[[], None]:
     return work
 
 
+def switches(done: threading.Event, *cures: str) -> None:
+    """On and off until ``done``. Without pauses it would hardly leave the others the GIL."""
+    while not done.wait(0.002):
+        noalias.enable(*cures)
+        time.sleep(0.002)
+        noalias.disable(*cures)
+
+
 def test_eight_threads_train_while_others_switch_single_cures() -> None:
     training = [trains(seed, 60) for seed in range(8)]
     done = threading.Event()
 
     def switching(cure: str) -> Callable[[], None]:
-        def work() -> None:
-            while not done.is_set():
-                noalias.enable(cure)
-                time.sleep(0.002)
-                noalias.disable(cure)
-
-        return work
+        return lambda: switches(done, cure)
 
     def trained() -> None:
         try:
@@ -99,12 +101,7 @@ def test_audits_begin_and_end_while_others_switch_and_train() -> None:
         finally:
             done.set()
 
-    def switches() -> None:
-        while not done.is_set():
-            noalias.enable("hidden_base", "slice_update")
-            noalias.disable("hidden_base", "slice_update")
-
-    together(audits, switches, trains(1, 30))
+    together(audits, lambda: switches(done, "hidden_base", "slice_update"), trains(1, 30))
 
 
 def test_one_graph_is_run_backward_by_eight_threads_at_once() -> None:
