@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from noalias.visible import visible
+
 LONGEST_LINE = 2_000
 
 
@@ -14,7 +16,4 @@ def complain(message: str) -> None:
 
 def printable(message: str) -> str:
     """`message` with its lines as they are, but for what a terminal would act on."""
-    # Imported late: most commands have nothing to complain about.
-    from noalias.audit.report.visible import visible
-
     return "\n".join(visible(line, LONGEST_LINE) for line in message.split("\n"))

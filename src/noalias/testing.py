@@ -85,7 +85,7 @@ def one_line(finding: Finding) -> str:
     """A finding on one line: place, code, cost, cure."""
     from noalias.audit import codes
     from noalias.audit.report.headline import cost_text
-    from noalias.audit.report.visible import visible
+    from noalias.visible import visible
 
     code = codes.explain(finding.code)
     text = (

@@ -18,18 +18,12 @@ PASSED = "passed"
 NOT_SUPPORTED = "not supported"
 
 
-def gradient(case: Case) -> None:
-    gradcheck(case.function, case.inputs, fast_mode=True, nondet_tol=case.nondeterminism)
+def gradient(case: Case, **further: bool) -> None:
+    gradcheck(case.function, case.inputs, fast_mode=True, nondet_tol=case.nondeterminism, **further)
 
 
 def batched(case: Case) -> None:
-    gradcheck(
-        case.function,
-        case.inputs,
-        fast_mode=True,
-        nondet_tol=case.nondeterminism,
-        check_batched_grad=True,
-    )
+    gradient(case, check_batched_grad=True)
 
 
 def second(case: Case) -> None:
@@ -43,11 +37,8 @@ def second(case: Case) -> None:
 
 
 def forward(case: Case) -> None:
-    gradcheck(
-        case.function,
-        case.inputs,
-        fast_mode=True,
-        nondet_tol=case.nondeterminism,
+    gradient(
+        case,
         check_forward_ad=True,
         check_backward_ad=False,
         check_undefined_grad=False,

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
@@ -19,22 +18,10 @@ from torch.distributed.tensor.parallel import (
 )
 
 import noalias
+from tests.distributed.models import Block, whole_gradients
 from tests.distributed.support import Answer, run
 
 WAYS = ("stock", "converted", "cured")
-
-
-class Block(nn.Module):
-    """Two layers behind a norm, as ``parallelize_module`` splits them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(12)
-        self.up = nn.Linear(12, 16)
-        self.down = nn.Linear(16, 12)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.relu(self.up(self.norm(x))))
 
 
 def _block() -> nn.Module:
@@ -81,27 +68,18 @@ def _step(way: str, backend: str | None, *, local_output: bool) -> tuple[float, 
     total = loss.full_tensor() if isinstance(loss, DTensor) else loss.detach().clone()
     if local_output:
         dist.all_reduce(total)
-    return total.item(), _gradients(module)
+    return total.item(), whole_gradients(module)
 
 
 def _whole() -> Tensor:
     return torch.randn(3, 8, 12, generator=torch.Generator().manual_seed(1))
 
 
-def _gradients(module: nn.Module) -> list[Tensor]:
-    gradients = []
-    for parameter in module.parameters():
-        gradient = parameter.grad
-        assert gradient is not None
-        gradients.append(gradient.full_tensor() if isinstance(gradient, DTensor) else gradient)
-    return gradients
-
-
 def _alone() -> tuple[float, list[Tensor]]:
     module = _block()
     loss = module(_whole()).square().sum()
     loss.backward()
-    return loss.item(), _gradients(module)
+    return loss.item(), whole_gradients(module)
 
 
 def _difference(a: tuple[float, list[Tensor]], b: tuple[float, list[Tensor]]) -> float:

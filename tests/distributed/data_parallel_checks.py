@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import noalias
 from noalias import graph
+from tests.distributed.models import whole_gradients
 from tests.distributed.support import Answer, Check, run
 
 BATCH, RANKS = 8, 4
@@ -64,20 +64,11 @@ def _mine() -> Tensor:
     return _batch().chunk(RANKS)[dist.get_rank()]
 
 
-def _gradients(model: nn.Module) -> list[Tensor]:
-    found = []
-    for parameter in model.parameters():
-        gradient = parameter.grad
-        assert gradient is not None
-        found.append(gradient.full_tensor() if isinstance(gradient, DTensor) else gradient)
-    return found
-
-
 def _alone() -> list[Tensor]:
     """The gradients of one process on the whole batch, stock PyTorch."""
     model = _model(recompute=False)
     model(_batch()).square().mean().backward()
-    return _gradients(model)
+    return whole_gradients(model)
 
 
 def _sharded(*, recompute: bool) -> tuple[list[Tensor], int, list[str]]:
@@ -104,7 +95,7 @@ def _sharded(*, recompute: bool) -> tuple[list[Tensor], int, list[str]]:
     finally:
         state._pre_backward = stock
     about_views = [str(w.message) for w in caught if "returned a view tensor" in str(w.message)]
-    return _gradients(model), len(set(map(id, ran))), about_views
+    return whole_gradients(model), len(set(map(id, ran))), about_views
 
 
 def _compared(*, recompute: bool) -> Answer:
@@ -140,7 +131,7 @@ def _replicated(*, recompute: bool) -> tuple[list[Tensor], int]:
     loss = model(_mine()).square().mean()
     rebased = graph.names(loss)["CopySlices"]
     loss.backward()
-    return _gradients(model), rebased
+    return whole_gradients(model), rebased
 
 
 def ddp() -> Answer:

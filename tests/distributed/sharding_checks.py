@@ -18,6 +18,7 @@ import noalias
 from noalias import graph
 from noalias.bench.placement_cases import CASES
 from noalias.bench.placements import measure
+from tests.distributed.models import Block, whole_gradients
 from tests.distributed.support import Answer, Check, run
 
 
@@ -232,19 +233,6 @@ def public_rules_alone() -> Answer:
     }
 
 
-class Block(nn.Module):
-    """Two layers, as ``parallelize_module`` splits them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(12)
-        self.up = nn.Linear(12, 16)
-        self.down = nn.Linear(16, 12)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.relu(self.up(self.norm(x))))
-
-
 def styles() -> Answer:
     """Column, row and sequence styles: converted, and unchanged under the cure ``linear``."""
     return {
@@ -285,7 +273,7 @@ def _styles(change: Callable[[nn.Module], nn.Module], *, cure: bool) -> Answer:
     finally:
         if cure:
             noalias.disable("linear")
-    got = [parameter.grad.full_tensor() for parameter in block.parameters()]
+    got = whole_gradients(block)
     return {
         "value": torch.allclose(output.full_tensor(), expected, atol=1e-5),
         "gradients": all(

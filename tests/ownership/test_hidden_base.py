@@ -325,6 +325,18 @@ def test_result_of_reentrant_checkpointing_may_be_written_to() -> None:
     assert torch.equal(x.grad, torch.full((2, 3), 6.0))
 
 
+def test_view_refused_by_stock_is_refused_while_saved_tensors_have_hooks() -> None:
+    """A checkpoint holds saved tensors when it recomputes: a proof may differ from forward's."""
+    x = torch.randn(2, 3, requires_grad=True)
+
+    def step(t: Tensor) -> Tensor:
+        return ReturnsAView.apply(t).mul_(3)
+
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        torch.utils.checkpoint.checkpoint(step, x, use_reentrant=False)
+    assert kept() == {"stale"}
+
+
 def test_view_made_under_no_grad_may_be_written_to() -> None:
     weight = torch.randn(6, requires_grad=True)
     with torch.no_grad():
@@ -384,7 +396,8 @@ def test_disable_in_mid_graph_leaves_a_valid_graph() -> None:
 def test_nothing_is_kept_alive() -> None:
     def live() -> int:
         gc.collect()
-        return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
+        # A compiler's fake tensors come and go with its own caches.
+        return sum(type(thing) is Tensor for thing in gc.get_objects())
 
     x = torch.randn(2, 3, requires_grad=True)
     before = live()

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -224,6 +224,17 @@ class Raises(torch.autograd.Function):
         raise Thrown
 
 
+def assert_frees_its_step_and_spares_the_next(fail: Callable[[], None]) -> None:
+    expected = gradients()
+    with noalias.enabled():
+        fail()
+        before = training.live()
+        for _ in range(3):
+            fail()
+        assert training.live() == before
+        assert_stock(gradients(), expected)
+
+
 @pytest.mark.parametrize("where", ["linear", "view", "part", "buffer", "total"])
 def test_an_exception_in_a_hook_frees_the_step_and_spares_the_next(where: str) -> None:
     def fail() -> None:
@@ -237,14 +248,7 @@ def test_an_exception_in_a_hook_frees_the_step_and_spares_the_next(where: str) -
         with pytest.raises(Thrown):
             loss.backward()
 
-    expected = gradients()
-    with noalias.enabled():
-        fail()
-        before = training.live()
-        for _ in range(3):
-            fail()
-        assert training.live() == before
-        assert_stock(gradients(), expected)
+    assert_frees_its_step_and_spares_the_next(fail)
 
 
 def test_an_exception_in_backward_frees_the_step_and_spares_the_next() -> None:
@@ -254,14 +258,7 @@ def test_an_exception_in_backward_frees_the_step_and_spares_the_next() -> None:
         with pytest.raises(Thrown):
             loss.backward()
 
-    expected = gradients()
-    with noalias.enabled():
-        fail()
-        before = training.live()
-        for _ in range(3):
-            fail()
-        assert training.live() == before
-        assert_stock(gradients(), expected)
+    assert_frees_its_step_and_spares_the_next(fail)
 
 
 def test_a_backward_that_failed_can_be_run_again_with_stocks_gradients() -> None:

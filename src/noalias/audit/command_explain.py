@@ -63,7 +63,7 @@ def show(found: list[Explanation], console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from noalias.audit.report.visible import visible
+    from noalias.visible import visible
 
     if not found:
         console.print(

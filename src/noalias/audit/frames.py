@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from types import FrameType
 from typing import cast
+
+from noalias.ownership.observers import running_frames
 
 
 def forget_variables() -> None:
@@ -14,14 +15,8 @@ def forget_variables() -> None:
     holds, from ``locals()``, are left alone."""
     if sys.version_info >= (3, 13):
         return
-    frames: list[FrameType | None] = list(sys._current_frames().values())
-    while frames:
-        # Emptied on the way: one of these is this very frame, and a name that is left for it would
-        # be a cycle that keeps all outer frames, and what they hold, until the next collection.
-        current = frames.pop()
-        while current is not None:
-            if current.f_code.co_flags & inspect.CO_OPTIMIZED:
-                snapshot = cast("dict[str, object]", current.f_locals)
-                if sys.getrefcount(snapshot) <= 3:  # the frame, this name, and the call itself
-                    snapshot.clear()
-            current = current.f_back
+    for frame in running_frames():
+        if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            snapshot = cast("dict[str, object]", frame.f_locals)
+            if sys.getrefcount(snapshot) <= 3:  # the frame, this name, and the call itself
+                snapshot.clear()

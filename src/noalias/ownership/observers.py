@@ -28,7 +28,7 @@ def names_of(value: object, ignore: object) -> Iterator[str]:
     """
     # Not our own: up to Python 3.12 a frame keeps the snapshot of its variables that is read here,
     # and that of this function's would hold the frame itself, and the value, in a cycle.
-    frames = [frame for frame in _frames() if not _is_ours(frame)]
+    frames = [frame for frame in running_frames() if not _is_ours(frame)]
     for frame in frames:
         for name, held in frame.f_locals.items():
             if held is value:
@@ -104,7 +104,8 @@ def _in_attributes(holder: object, value: object) -> Iterator[str]:
             yield f"the attribute {key!r} of a {type(holder).__name__}"
 
 
-def _frames() -> Iterator[FrameType]:
+def running_frames() -> Iterator[FrameType]:
+    """The frames of every thread, each thread from its innermost outwards."""
     # Emptied on the way: a name left for the innermost, this function's own, would be a cycle that
     # keeps all outer frames and their variables until the next collection.
     frames: list[FrameType | None] = list(sys._current_frames().values())

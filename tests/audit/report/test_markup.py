@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noalias.audit.report.markup import LONGEST, Markup, join, tag
-from noalias.audit.report.visible import visible
+from noalias.visible import visible
 
 
 def test_text_is_escaped_and_markup_is_not() -> None:

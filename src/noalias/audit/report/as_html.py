@@ -26,7 +26,7 @@ from noalias.audit.report.markup import Markup, join, tag
 from noalias.audit.report.units import (
     plural,
 )
-from noalias.audit.report.visible import visible
+from noalias.visible import visible
 
 if TYPE_CHECKING:
     from noalias.audit.result import Report

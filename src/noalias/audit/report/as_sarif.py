@@ -11,7 +11,7 @@ from noalias.audit import codes
 from noalias.audit.baseline import fingerprint, relative_file
 from noalias.audit.codec import Json, dumps
 from noalias.audit.report.headline import cost_text, opaque_text, verdict_text
-from noalias.audit.report.visible import visible
+from noalias.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

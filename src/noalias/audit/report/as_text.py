@@ -26,7 +26,7 @@ from noalias.audit.report.headline import (
     verdict_text,
 )
 from noalias.audit.report.units import amount_text, bytes_text, count_text, plural
-from noalias.audit.report.visible import visible
+from noalias.visible import visible
 
 if TYPE_CHECKING:
     from noalias.audit.finding import Finding, Origin

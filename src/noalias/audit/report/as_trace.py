@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from noalias.audit.codec import Json, dumps
-from noalias.audit.report.visible import visible
+from noalias.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

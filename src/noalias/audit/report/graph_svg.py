@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from noalias.audit.report.layout import Placed, place
 from noalias.audit.report.markup import Markup, tag
-from noalias.audit.report.visible import visible
+from noalias.visible import visible
 
 if TYPE_CHECKING:
     from noalias.audit.finding import Graph, GraphNode

@@ -17,7 +17,7 @@ from noalias.audit.report.headline import (
 )
 from noalias.audit.report.markup import Markup, join, tag
 from noalias.audit.report.units import bytes_text, count_text
-from noalias.audit.report.visible import tail, visible
+from noalias.visible import tail, visible
 
 if TYPE_CHECKING:
     from noalias.audit.finding import Finding, Origin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, TypeAlias
 
-from noalias.audit.report.visible import visible
+from noalias.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

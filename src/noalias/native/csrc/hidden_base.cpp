@@ -3,6 +3,7 @@
 #include "compat_functorch.h"
 #include "sibling_parts.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/variable.h>
@@ -36,6 +37,12 @@ bool history_is_readable(
   const auto creation = meta.get_creation_meta();
   if (creation == CreationMeta::DEFAULT) {
     return true;
+  }
+  if (at::SavedTensorDefaultHooks::get_hooks().has_value()) {
+    // Stock raises. A checkpoint keeps what it saves in the forward and recomputes it
+    // in backward, so a proof may come out differently there: an error must not come
+    // in one of the two alone.
+    return false;
   }
   const Tensor& base = meta.get_backward_view().base_;
   if (creation == CreationMeta::NO_GRAD_MODE && base.requires_grad()) {

@@ -42,14 +42,20 @@ Verdict cure(const Tensor& written, const DifferentiableViewMeta& meta) {
   return verdict;
 }
 
-bool wants_verdict() {
-  return hidden_bases_on.load(std::memory_order_relaxed) || listening();
+void cure_if_at_stake(const InPlaceCall& call, const Tensor& written) {
+  if (!hidden_bases_on.load(std::memory_order_relaxed)) {
+    return;
+  }
+  if (const auto* meta = view_at_stake(call, written)) {
+    cure(written, *meta);
+  }
 }
 
 // Stock's call, watched for the node that it puts behind the base of `written`.
 void call_watched(const InPlaceCall& call, const Tensor& written) {
   if (!slice_updates_on.load(std::memory_order_relaxed) ||
-      is_functorch_below(call.keys) || view_at_stake(call, written) == nullptr) {
+      is_functorch_below(call.keys) ||
+      recorded_view(written, call.keys) == nullptr) {
     call.stock();
     return;
   }
@@ -112,11 +118,7 @@ void InPlaceCall::on(const Tensor& written) const {
     call_and_tell(*this, kept, [&] { call_watched(*this, kept); });
     return;
   }
-  if (wants_verdict()) {
-    if (const auto* meta = view_at_stake(*this, written)) {
-      cure(written, *meta);
-    }
-  }
+  cure_if_at_stake(*this, written);
   call_watched(*this, written);
 }
 
@@ -126,10 +128,7 @@ void InPlaceCall::on(const std::vector<Tensor>& written) const {
     return;
   }
   for (const Tensor& tensor : written) {
-    const auto* meta = wants_verdict() ? view_at_stake(*this, tensor) : nullptr;
-    if (meta != nullptr) {
-      cure(tensor, *meta);
-    }
+    cure_if_at_stake(*this, tensor);
   }
   stock();
 }

@@ -118,17 +118,23 @@ class SliceUpdate final : public CopySlices {
 
   variable_list apply(variable_list&& inputs) override {
     variable_list results = update_or_copy(std::move(inputs));
-    const auto* task = running_graph_task();
-    if (task != nullptr && results[0].defined() && !results[0].is_cpu() &&
-        !has_hooks(*this)) {
-      const Edge& next = next_edge(0);
-      handed_on().add(
-          {task->id_, next.function.get(), next.input_nr}, results[0]);
+    if (results[0].defined() && !results[0].is_cpu()) {
+      remember(results[0]);
     }
     return results;
   }
 
  private:
+  // See Note [Kernels that still read].
+  void remember(const Tensor& gradient) {
+    const auto* task = running_graph_task();
+    if (task != nullptr && !has_hooks(*this)) {
+      const Edge& next = next_edge(0);
+      handed_on().add(
+          {task->id_, next.function.get(), next.input_nr}, gradient);
+    }
+  }
+
   variable_list update_or_copy(variable_list&& inputs) {
     if (inputs.size() == 1 && may_update(inputs[0])) {
       // Against release_variables() and a second backward call; see Note

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noalias.audit.report.visible import tail, visible
+from noalias.visible import tail, visible
 
 
 @pytest.mark.parametrize(
