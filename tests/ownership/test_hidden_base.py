@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 import noalias
 from noalias.ownership.cures import reset
+from tests.ownership.training import live
 
 Step = Callable[[Tensor], Tensor]
 
@@ -394,11 +394,6 @@ def test_disable_in_mid_graph_leaves_a_valid_graph() -> None:
 
 
 def test_nothing_is_kept_alive() -> None:
-    def live() -> int:
-        gc.collect()
-        # A compiler's fake tensors come and go with its own caches.
-        return sum(type(thing) is Tensor for thing in gc.get_objects())
-
     x = torch.randn(2, 3, requires_grad=True)
     before = live()
     for _ in range(20):

@@ -132,7 +132,6 @@ ALLOWED = (
     "hook_called_for_a_part_before_it_is_written",
     "hook_called_before_a_legitimate_error",
     "part_written_in_reentrant_recomputation",
-    "refused_in_forward_cured_in_recomputation",
     "several_errors_that_end_the_program",
     "sum_over_transposed_gradient",
     "hook_behind_a_tangent_of_linear",
