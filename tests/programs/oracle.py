@@ -110,6 +110,8 @@ class _References:
             yield bare
         if bare.refused:
             yield replace(bare, halfway=True)
+            # A write that raises may also be one of several runs of its line, in a checkpoint.
+            yield Reference()
         if any(
             isinstance(statement, Call) and statement.transform == "checkpoint_reentrant"
             for statement in walk(self._program)
