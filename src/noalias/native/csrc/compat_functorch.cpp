@@ -5,7 +5,10 @@
 #include "compat_functorch.h"
 
 #include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/functorch/DynamicLayer.h>
 #include <ATen/functorch/TensorWrapper.h>
+
+#include <algorithm>
 
 namespace noalias {
 
@@ -17,6 +20,13 @@ const at::Tensor* below_wrapper(const at::Tensor& tensor) {
     return &batched->value();
   }
   return nullptr;
+}
+
+bool is_functionalizing() {
+  const auto& levels = at::functorch::getDynamicLayerStack();
+  return std::any_of(levels.begin(), levels.end(), [](const auto& level) {
+    return level.key() == at::functorch::TransformType::Functionalize;
+  });
 }
 
 } // namespace noalias

@@ -9,4 +9,7 @@ namespace noalias {
 // jvp, vmap), else nullptr. It lives as long as the wrapper does.
 const at::Tensor* below_wrapper(const at::Tensor& tensor);
 
+// Whether torch.func.functionalize runs, at whatever level, on this thread.
+bool is_functionalizing();
+
 } // namespace noalias

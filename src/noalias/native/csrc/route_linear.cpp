@@ -1,5 +1,6 @@
 #include "route_linear.h"
 
+#include "compat_functorch.h"
 #include "linear.h"
 #include "whole_types.h"
 
@@ -83,7 +84,7 @@ class FunctorchGuard final : public Guard {
     const Tensor weight = torch::jit::peek(*stack, 1, 3).toTensor();
     const OptionalTensor bias =
         torch::jit::peek(*stack, 2, 3).toOptional<Tensor>();
-    if (!is_routed(keys, input, weight, bias)) {
+    if (is_functionalizing() || !is_routed(keys, input, weight, bias)) {
       call_stock(op, keys, stack);
       return;
     }
