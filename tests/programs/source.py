@@ -197,7 +197,7 @@ class Printer:
                 error = ", ".join(map(repr, self._refused[site]))
                 yield f'if record.refuse("@{site}", {error}):'
                 half = _first_half(body[0]) if self._halfway else ""
-                yield f"    {half or 'pass'}"
+                yield f"    {half or _drawn(body[0]) or 'pass'}"
                 yield "else:"
                 yield from (f"    {line}" for line in self._guarded(site, body))
             case Block("guard", body):
@@ -250,6 +250,14 @@ def _first_half(statement: Statement) -> str:
         _, index, value = statement.step
         target = render_chain(statement.target, statement.chain)
         return f"{target}[{render_index(index)}].__iadd__({render(value)})"
+    return ""
+
+
+def _drawn(statement: Statement) -> str:
+    """The random numbers that a write draws before it raises: the next ones are others."""
+    if isinstance(statement, Write) and statement.step[0] == "dropout_":
+        target = render_chain(statement.target, statement.chain)
+        return f"torch.empty_like({target}.detach()).bernoulli_()"
     return ""
 
 
