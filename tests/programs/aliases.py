@@ -97,6 +97,11 @@ def replaceable(
     - ``lifetime``: the runs differ first in that a weak reference still reaches something, and it
       is written to. What is no view is the base of the views made of it, and lives on in them.
 
+    - ``foreach``: the runs differ first in a gradient, and one foreach operator writes to it and to
+      another view of its base. Stock then loses one of the two writes from the history of the
+      first: of ``a`` and ``b`` over the same memory, doubled by one ``_foreach_mul_``, the values
+      are four times the base and the gradient of ``a`` is twice (2.9 to 2.15).
+
     A view may be replaced where it is made, or `late`, just before it is written to: in between it
     carries hooks and takes part in backward runs as the view that it is.
     """
@@ -159,7 +164,21 @@ def _reason_of(found: Sequence[Difference], program: Program) -> str:
         "False",
     ):
         return "lifetime"
+    if first.what == "elements" and _writes_an_alias_twice(program):
+        return "foreach"
     return "strides" if first.of_gradient and first.what == "stride" else ""
+
+
+def _writes_an_alias_twice(program: Program) -> bool:
+    """Whether one foreach operator writes to two tensors made from a common one."""
+    origins = _Origins()
+    for site, statement in enumerate(walk(program)):
+        if isinstance(statement, Foreach):
+            made = [origins.of(name) for name in statement.targets]
+            if len({place for places in made for place in places}) < sum(map(len, made)):
+                return True
+        origins.bind(site, statement)
+    return False
 
 
 def _creates_graph(program: Program) -> bool:
