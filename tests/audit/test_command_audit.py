@@ -226,6 +226,26 @@ def test_ranks_write_a_report_each_and_rank_0_merges_them(program: Path, tmp_pat
     assert merged.stdout.count("NA101") == 1
 
 
+@pytest.mark.parametrize("number", ["0", "1"])
+def test_a_rank_that_fails_writes_what_it_found_and_waits_for_nobody(
+    number: str, tmp_path: Path
+) -> None:
+    path = script(tmp_path, PAYS.replace("STEPS", "2") + "raise KeyError('lost')\n")
+
+    rank = {"WORLD_SIZE": "2", "RANK": number}
+    done = audit("-o", "all.txt", path, folder=tmp_path, **rank)
+
+    assert done.returncode == 2
+    own = f"all.rank{number}.json"
+    assert f"the program failed on rank {number}" in done.stderr
+    assert own in done.stderr
+    assert not (tmp_path / "all.txt").exists()
+    shown = audit("--merge", own, folder=tmp_path)
+    assert shown.returncode == 1
+    assert "NA101" in shown.stdout
+    assert "the program failed (exit code 1)" in shown.stdout
+
+
 def test_demo_shows_every_code(tmp_path: Path) -> None:
     done = audit("--demo", folder=tmp_path)
 

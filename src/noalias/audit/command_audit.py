@@ -153,7 +153,8 @@ def _audit(args: argparse.Namespace, target: program.Program, known: baseline.Ba
     report.findings = codes.filter_findings(report.findings, selected, _list(args.ignore))
     failed = code != 0
     if report.rank is not None and report.rank.world_size > 1:
-        return _FAILURE if failed or not _emit_ranks(args, report, known) else _FINE
+        written = _emit_failed_rank(args, report) if failed else _emit_ranks(args, report, known)
+        return _FINE if written and not failed else _FAILURE
     verdict = _emit(args, report, known)
     return _FAILURE if failed else verdict
 
@@ -203,6 +204,23 @@ def _emit_ranks(args: argparse.Namespace, report: Report, known: baseline.Baseli
     except (FormatError, OSError, ValueError) as error:
         complain(f"noalias audit: rank {report.rank.rank}: {error}")
         return False
+    return True
+
+
+def _emit_failed_rank(args: argparse.Namespace, report: Report) -> bool:
+    """Write the report of a rank that failed. It waits for nobody: torchrun is ending the others."""
+    from noalias.audit import ranks
+
+    assert report.rank is not None, "called for ranks"
+    try:
+        path = ranks.write(report, args.output)
+    except OSError as error:
+        complain(f"noalias audit: rank {report.rank.rank}: {error}")
+        return False
+    complain(
+        f"noalias audit: the program failed on rank {report.rank.rank}, so nothing is merged; what "
+        f"was found there until then is in {path} (show it: noalias audit --merge {path})"
+    )
     return True
 
 
