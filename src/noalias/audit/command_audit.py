@@ -208,7 +208,7 @@ def _emit_ranks(args: argparse.Namespace, report: Report, known: baseline.Baseli
 
 
 def _emit_failed_rank(args: argparse.Namespace, report: Report) -> bool:
-    """Write the report of a rank that failed. It waits for nobody: torchrun is ending the others."""
+    """Write the report of a rank that failed. It waits for nobody: torchrun ends the others."""
     from noalias.audit import ranks
 
     assert report.rank is not None, "called for ranks"

@@ -53,6 +53,11 @@ bool is_routed(
   if (subclass) {
     return all_have_own_rule({&input, &weight, &b});
   }
+  // The transposed weight of PyTorch's composite, and the folded input, are views,
+  // and a view of an inference tensor requires no gradient though the tensor may.
+  if (input.is_inference() || weight.is_inference()) {
+    return false;
+  }
   const auto below = keys & c10::after_ADInplaceOrView_keyset;
   if (below.has_any(c10::DispatchKeySet(
           {c10::DispatchKey::Python, c10::DispatchKey::Functionalize}))) {
