@@ -393,6 +393,26 @@ def test_disable_in_mid_graph_leaves_a_valid_graph() -> None:
     assert torch.equal(x.grad, torch.full((2, 3), 30.0))
 
 
+@pytest.mark.parametrize("other", [torch.conj, torch.real, torch.imag])
+def test_complex_view_that_begins_inside_its_base_keeps_it(other: Step) -> None:
+    """PyTorch would put the gradient of the last write at another place."""
+    part = torch.randn(1)
+
+    def step(x: Tensor) -> Tensor:
+        v = (x * 2)[2:]
+        v.mul_(3)
+        other(v)[0:1] = part * x.abs().sum()
+        return torch.view_as_real(v).square()
+
+    x = torch.randn(6, dtype=torch.complex64)
+    output, grad = gradient(step, x)
+
+    assert "offset" in kept()
+    expected, expected_grad = stock(step, x)
+    assert torch.equal(output, expected)
+    assert torch.equal(grad, expected_grad)
+
+
 def test_nothing_is_kept_alive() -> None:
     x = torch.randn(2, 3, requires_grad=True)
     before = live()

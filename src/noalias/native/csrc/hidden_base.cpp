@@ -87,6 +87,25 @@ bool may_overlap_itself(const Tensor& view) {
   return false;
 }
 
+// Views that as_strided cannot say (conj, real, imag) are replayed by functions, and
+// a slice behind one by as_strided with its offset into memory. CopySlices replays
+// them on a gradient that begins at its memory's first element, so for a base that
+// does not the slice of the gradient is another (PyTorch 2.9 to 2.15). A dropped view
+// is such a base to its later views.
+bool views_are_misplaced(const Tensor& view) {
+  if (!view.is_complex()) {
+    return false;
+  }
+  for (const Tensor* level = &view; level != nullptr;
+       level = below_wrapper(*level)) {
+    if (level->unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
+        level->storage_offset() != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Tensors have a gradient dtype of their own from 2.10 or 2.11 on.
 template <typename Meta, typename = void>
 struct GradDtype {
@@ -117,7 +136,10 @@ Verdict verdict_on(const Tensor& view, const DifferentiableViewMeta& meta) {
   if (!history_is_readable(view, meta)) {
     return Verdict::kStale;
   }
-  return may_overlap_itself(view) ? Verdict::kOverlap : Verdict::kHidden;
+  if (may_overlap_itself(view)) {
+    return Verdict::kOverlap;
+  }
+  return views_are_misplaced(view) ? Verdict::kOffset : Verdict::kHidden;
 }
 
 // Note [Dropping the view relationship]

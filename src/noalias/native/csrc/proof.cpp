@@ -104,6 +104,8 @@ const char* name_of(Verdict verdict) {
       return "stale";
     case Verdict::kOverlap:
       return "overlap";
+    case Verdict::kOffset:
+      return "offset";
     case Verdict::kCount:
       break;
   }
