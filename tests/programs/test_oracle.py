@@ -122,7 +122,6 @@ ALLOWED = (
     "refused_part_after_cured_part",
     "cured_part_then_refused_view_of_sibling",
     "refused_halfway_through_a_slice_sum",
-    "refused_halfway_then_unsupported_dtype",
     "constant_gradient_under_create_graph",
     "empty_view_written_late",
     "base_of_later_views_lives_on",
