@@ -137,7 +137,6 @@ ALLOWED = (
     "hook_behind_a_tangent_of_linear",
     "tangent_of_linear_without_history",
     "tangent_written_under_jacfwd",
-    "unsupported_dtype_under_functionalize",
 )
 
 
