@@ -12,7 +12,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import Parameter
+from torch._subclasses.fake_tensor import FakeTensor
+
+from noalias.ownership.observers import live_tensors
 
 ROOT = Path(__file__).parents[2]
 STEPS = 4
@@ -85,7 +87,7 @@ def live() -> int:
     """How many tensors Python has an object for, cycles collected; not a compiler's fake ones,
     which come and go with its caches."""
     gc.collect()
-    return sum(type(value) in (Tensor, Parameter) for value in gc.get_objects())
+    return sum(not isinstance(value, FakeTensor) for value in live_tensors())
 
 
 def run(code: str, timeout: float = 300, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -153,8 +153,7 @@ def _audit(args: argparse.Namespace, target: program.Program, known: baseline.Ba
     report.findings = codes.filter_findings(report.findings, selected, _list(args.ignore))
     failed = code != 0
     if report.rank is not None and report.rank.world_size > 1:
-        written = _emit_failed_rank(args, report) if failed else _emit_ranks(args, report, known)
-        return _FINE if written and not failed else _FAILURE
+        return _FINE if _emit_ranks(args, report, known, failed=failed) else _FAILURE
     verdict = _emit(args, report, known)
     return _FAILURE if failed else verdict
 
@@ -188,39 +187,32 @@ def _emit(args: argparse.Namespace, report: Report, known: baseline.Baseline) ->
     return _FINDINGS if report.findings and not (args.demo or args.write_baseline) else _FINE
 
 
-def _emit_ranks(args: argparse.Namespace, report: Report, known: baseline.Baseline) -> bool:
+def _emit_ranks(
+    args: argparse.Namespace, report: Report, known: baseline.Baseline, *, failed: bool
+) -> bool:
     """Write this rank's report; rank 0 waits for the others' and writes the merged one.
 
-    Findings are no reason for a rank to exit with 1: torchrun would end the others for it.
+    A rank on which the program failed waits for nobody: torchrun ends the others. Findings
+    are no reason for a rank to exit with 1: torchrun would end the others for it.
     """
     from noalias.audit import ranks
 
     assert report.rank is not None, "called for ranks"
     try:
-        ranks.write(report, args.output)
+        path = ranks.write(report, args.output)
+        if failed:
+            complain(
+                f"noalias audit: the program failed on rank {report.rank.rank}, so nothing is "
+                f"merged; what was found there until then is in {path} "
+                f"(show it: noalias audit --merge {path})"
+            )
+            return False
         if report.rank.rank == 0:
             merged = ranks.collect(report.rank.world_size, args.output)
             return _emit(args, merged, known) != _FAILURE
     except (FormatError, OSError, ValueError) as error:
         complain(f"noalias audit: rank {report.rank.rank}: {error}")
         return False
-    return True
-
-
-def _emit_failed_rank(args: argparse.Namespace, report: Report) -> bool:
-    """Write the report of a rank that failed. It waits for nobody: torchrun ends the others."""
-    from noalias.audit import ranks
-
-    assert report.rank is not None, "called for ranks"
-    try:
-        path = ranks.write(report, args.output)
-    except OSError as error:
-        complain(f"noalias audit: rank {report.rank.rank}: {error}")
-        return False
-    complain(
-        f"noalias audit: the program failed on rank {report.rank.rank}, so nothing is merged; what "
-        f"was found there until then is in {path} (show it: noalias audit --merge {path})"
-    )
     return True
 
 

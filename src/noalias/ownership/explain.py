@@ -116,7 +116,7 @@ _IN_WORDS = {
     "inference": "inference mode, in which it was made: there is no version to check",
     "stale": "nobody, but PyTorch marked the view when it was made and refuses its history",
     "overlap": "the view itself, in which elements share memory: a write to one reaches others",
-    "offset": "later views, which PyTorch misplaces: it is complex and begins inside its base",
+    "offset": "later views, which PyTorch misplaces: it is complex, inside its memory",
     "no_storage": "unknown: the tensor has no storage to count the owners of",
 }
 

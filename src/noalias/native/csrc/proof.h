@@ -26,7 +26,7 @@ enum class Verdict : uint8_t {
   kInference, // made in inference mode
   kStale, // stock PyTorch refuses the view's history
   kOverlap, // elements of the view share memory, through the base
-  kOffset, // complex, and does not begin where its base does
+  kOffset, // complex, and begins inside its memory
   kCount,
 };
 
