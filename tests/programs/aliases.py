@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from .compare import Difference
+from .execute import meets_no_elements
 from .record import Entries, Failure, Value
 from .source import Place
 from .statements import (
@@ -105,9 +106,11 @@ def replaceable(
     carries hooks and takes part in backward runs as the view that it is.
     """
     raised = any(isinstance(entry, Failure) and is_curable(entry.message) for _, entry in stock)
-    empty = any(isinstance(entry, Value) and entry.elements.size == 0 for _, entry in stock)
     reason = _reason_of(found, program)
-    reason = "error" if raised else reason or ("empty" if empty else "")
+    if raised:
+        reason = "error"
+    elif not reason and _handles_no_elements(program, stock):
+        reason = "empty"
     origins = _Origins()
     places: dict[Place, str] = {}
     for site, statement in enumerate(walk(program)):
@@ -132,6 +135,11 @@ def replaceable(
             places[site, 0] = "hook"
         origins.bind(site, statement)
     return dict(sorted(places.items(), reverse=True))
+
+
+def _handles_no_elements(program: Program, stock: Entries) -> bool:
+    shown = any(isinstance(entry, Value) and entry.elements.size == 0 for _, entry in stock)
+    return shown or (_creates_graph(program) and meets_no_elements(program))
 
 
 def late(program: Program) -> set[int]:
@@ -199,42 +207,39 @@ class _Origins:
 
     def __init__(self) -> None:
         self.hooked: set[str] = set()
-        self._binders: dict[str, tuple[Place, Statement]] = {}
+        self._places: dict[str, tuple[Place, ...]] = {}
+
+    def of(self, name: str) -> tuple[Place, ...]:
+        """From the tensor's own place to that of the first one it was made from."""
+        return self._places.get(name, ())
 
     def bind(self, site: int, statement: Statement) -> None:
         if isinstance(statement, Block | Loop):
             return
+        before = self._before(statement)
         names = getattr(statement, "outs", None) or tuple(binds(statement))
-        self._binders |= {name: ((site, part), statement) for part, name in enumerate(names)}
+        made = _makes_a_tensor(statement)
+        bound = {
+            name: (((site, part),) if made or isinstance(statement, Module) else ()) + before
+            for part, name in enumerate(names)
+        }
         if isinstance(statement, Call):
-            self._binders |= dict.fromkeys(statement.parameters, ((site, 0), statement))
+            bound |= dict.fromkeys(statement.parameters, ((site, 0), *before))
+        self._places |= bound
 
     def is_hooked_call(self, statement: Let) -> bool:
         return any(step[-1] in self.hooked for step in statement.chain)
 
-    def _modules(self, statement: Statement) -> list[Place]:
-        """Places of the modules a statement calls: a view may be made and written inside."""
+    def _before(self, statement: Statement) -> tuple[Place, ...]:
+        """Of the source, and of the modules called: a view may be made and written inside."""
         chain = statement.chain if isinstance(statement, Let) else ()
         called = [str(step[1]) for step in chain if step[0] == "call"]
-        return [self._binders[module][0] for module in called if module in self._binders]
-
-    def of(self, name: str) -> list[Place]:
-        found: list[Place] = []
-        for _ in range(16):
-            if name not in self._binders:
-                break
-            place, statement = self._binders[name]
-            if _makes_a_tensor(statement):
-                found.append(place)
-            found += self._modules(statement)
-            if isinstance(statement, Call):
-                source = statement.arguments[0]
-            else:
-                source = getattr(statement, "source", name)
-            if source == name:
-                break
-            name = source
-        return found
+        modules = [place for module in called for place in self.of(module)[:1]]
+        if isinstance(statement, Call):
+            source = statement.arguments[0]
+        else:
+            source = str(getattr(statement, "source", ""))
+        return (*modules, *self.of(source))
 
 
 def _makes_a_tensor(statement: Statement) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from . import support
 from .record import Entries, Failure, Record
@@ -42,6 +45,31 @@ def view_places(program: Program, replaced: Iterable[tuple[Place, ...]]) -> set[
     finally:
         support.VIEW_PLACES = None
     return found
+
+
+class _Emptiness(TorchFunctionMode):
+    """Notices results without elements, inside of functions given to a transform as well."""
+
+    seen = False
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Collection[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.numel() == 0:
+            self.seen = True
+        return result
+
+
+def meets_no_elements(program: Program) -> bool:
+    """Whether some operator's result has no elements on stock PyTorch."""
+    with _Emptiness() as emptiness:
+        execute(program)
+    return emptiness.seen
 
 
 def is_valid(entries: Entries) -> bool:

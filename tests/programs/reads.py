@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .execute import execute
+from .geometry import element_offsets
 from .statements import Program
 
 
@@ -59,7 +60,9 @@ class _ReadCounter(TorchDispatchMode):
             strict=False,
         ):
             if key is not None:
-                self._counts.setdefault(key, Counter()).update(_offsets(item))
+                self._counts.setdefault(key, Counter()).update(
+                    element_offsets(item.size(), item.stride(), item.storage_offset())
+                )
         self._kept += inputs + outputs
         return result
 
@@ -72,10 +75,3 @@ class _ReadCounter(TorchDispatchMode):
             for key in self._viewed
             if key in self._counts
         )
-
-
-def _offsets(x: Tensor) -> list[int]:
-    offsets = [int(x.storage_offset())]
-    for size, stride in zip(x.shape, x.stride(), strict=True):
-        offsets = [offset + i * stride for offset in offsets for i in range(size)]
-    return offsets

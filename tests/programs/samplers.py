@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from .geometry import element_offsets
 from .statements import Parameter, render_index
 
 Drawn: TypeAlias = tuple[Parameter, ...] | None
@@ -101,12 +102,20 @@ def expand(rng: Random, x: Tensor, scope: Operands) -> Drawn:
 
 
 def as_strided(rng: Random, x: Tensor, scope: Operands) -> Drawn:
+    """A geometry within the elements of ``x``.
+
+    What a cured view reads beyond its elements has no history, which is a documented limit.
+    """
     if not x.numel():
         return None
     rows = rng.randint(1, min(3, x.numel()))
     columns = rng.randint(1, x.numel() // rows)
     strides = (columns, 1) if rng.random() < 0.7 else (1, 1)
-    return (rows, columns), strides
+    inside = set(element_offsets(x.size(), x.stride()))
+    if inside.issuperset(element_offsets((rows, columns), strides)):
+        return (rows, columns), strides
+    # Dense geometries leave what lies apart: x's own strides, over a part of each dimension.
+    return tuple(rng.randint(1, size) for size in x.size()), tuple(x.stride())
 
 
 def diagonal(rng: Random, x: Tensor, scope: Operands) -> Drawn:

@@ -124,6 +124,8 @@ ALLOWED = (
     "refused_halfway_through_a_slice_sum",
     "constant_gradient_under_create_graph",
     "empty_view_written_late",
+    "empty_view_inside_a_transform",
+    "gradient_of_linears_bias_is_no_view",
     "base_of_later_views_lives_on",
     "callers_gradient_seen_by_a_hook",
     "constant_gradient_that_reaches_nothing",

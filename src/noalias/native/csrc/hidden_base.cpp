@@ -87,11 +87,9 @@ bool may_overlap_itself(const Tensor& view) {
   return false;
 }
 
-// Views that as_strided cannot say (conj, real, imag) are replayed by functions, and
-// a slice behind one by as_strided with its offset into memory. CopySlices replays
-// them on a gradient that begins at its memory's first element, so for a base that
-// does not the slice of the gradient is another (PyTorch 2.9 to 2.15). A dropped view
-// is such a base to its later views.
+// See Note [A base that begins inside its memory]. Real bases are mended there as
+// well; complex ones are kept, for their views are complex more often than not, and
+// a write after disable() would be stock's.
 bool views_are_misplaced(const Tensor& view) {
   if (!view.is_complex()) {
     return false;

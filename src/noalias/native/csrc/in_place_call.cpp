@@ -1,12 +1,18 @@
 #include "in_place_call.h"
 
+#include "copy_slices.h"
 #include "counters.h"
 #include "hidden_base.h"
+#include "placed_view.h"
 #include "slice_update.h"
 #include "trail.h"
 
+#include <c10/util/irange.h>
+
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace noalias {
 
@@ -51,18 +57,66 @@ void cure_if_at_stake(const InPlaceCall& call, const Tensor& written) {
   }
 }
 
-// Stock's call, watched for the node that it puts behind the base of `written`.
+// What the cures make of the node that stock has put behind the base.
+void mend_history(const InPlaceCall& call, const CopySlicesWatch& watch) {
+  auto* fresh = watch.fresh();
+  if (fresh == nullptr) {
+    return;
+  }
+  if (hidden_bases_on.load(std::memory_order_relaxed)) {
+    place_view(*fresh, watch.written());
+  }
+  if (slice_updates_on.load(std::memory_order_relaxed) &&
+      !is_functorch_below(call.keys)) {
+    update_slices_of_gradient(*fresh, watch.written());
+  }
+}
+
 void call_watched(const InPlaceCall& call, const Tensor& written) {
-  if (!slice_updates_on.load(std::memory_order_relaxed) ||
-      is_functorch_below(call.keys) ||
-      recorded_view(written, call.keys) == nullptr) {
+  if (recorded_view(written, call.keys) == nullptr) {
     call.stock();
     return;
   }
-  const Tensor view = written; // a stack's own is consumed by the call
-  SliceUpdateWatch watch(view);
+  const CopySlicesWatch watch(written);
   call.stock();
-  watch.finish();
+  mend_history(call, watch);
+}
+
+// The views of a list, where the history of one will have to be placed.
+std::vector<CopySlicesWatch> watch_misplaced(
+    c10::ArrayRef<Tensor> written,
+    c10::DispatchKeySet keys) {
+  std::vector<CopySlicesWatch> watches;
+  bool any = false;
+  for (const Tensor& tensor : written) {
+    if (recorded_view(tensor, keys) != nullptr) {
+      watches.emplace_back(tensor);
+      any = any || is_misplaced(tensor);
+    }
+  }
+  if (!any) {
+    watches.clear();
+  }
+  return watches;
+}
+
+// Stock's call on a list: its slices are placed, and updated as stock does.
+void call_placed(const InPlaceCall& call, c10::ArrayRef<Tensor> written) {
+  std::vector<CopySlicesWatch> watches;
+  if (hidden_bases_on.load(std::memory_order_relaxed)) {
+    watches = watch_misplaced(written, call.keys);
+  }
+  call.stock();
+  // The node of a base's last view is on top, that of the one before below it.
+  for (const auto i : c10::irange(watches.size())) {
+    const auto later = c10::irange(i + 1, watches.size());
+    const auto above = std::count_if(later.begin(), later.end(), [&](size_t k) {
+      return watches[k].has_base_of(watches[i]);
+    });
+    if (auto* fresh = watches[i].fresh(above)) {
+      place_view(*fresh, watches[i].written());
+    }
+  }
 }
 
 void tell_of_write(
@@ -124,13 +178,13 @@ void InPlaceCall::on(const Tensor& written) const {
 
 void InPlaceCall::on(const std::vector<Tensor>& written) const {
   if (listening()) {
-    call_and_tell(*this, written, stock);
+    call_and_tell(*this, written, [&] { call_placed(*this, written); });
     return;
   }
   for (const Tensor& tensor : written) {
     cure_if_at_stake(*this, tensor);
   }
-  stock();
+  call_placed(*this, written);
 }
 
 } // namespace noalias

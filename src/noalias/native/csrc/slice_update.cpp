@@ -294,11 +294,6 @@ class SliceUpdate final : public CopySlices {
   }
 };
 
-// The node that stands behind `base` now, without bringing a history up to date.
-Node* node_behind(const Tensor& base) {
-  return impl::grad_fn_unsafe(base);
-}
-
 // Whoever watched the node appear (a node creation hook, say) goes on seeing it.
 bool is_held_by_base_and_view(const NodePtr& node) {
   return node.use_count() == 2;
@@ -306,39 +301,22 @@ bool is_held_by_base_and_view(const NodePtr& node) {
 
 } // namespace
 
-SliceUpdateWatch::SliceUpdateWatch(const Tensor& written)
-    : written_(written),
-      before_(node_behind(
-          impl::get_view_autograd_meta(written)->get_backward_view().base_)) {}
-
-void SliceUpdateWatch::finish() {
-  const auto* view_meta = impl::get_view_autograd_meta(written_);
-  if (view_meta == nullptr || !view_meta->has_bw_view()) {
-    return;
-  }
-  const Tensor& base = view_meta->get_backward_view().base_;
-  auto* base_meta = impl::get_autograd_meta(base);
-  if (base_meta == nullptr || base_meta->grad_fn_ == nullptr ||
-      base_meta->grad_fn_.get() == before_) {
-    return;
-  }
+void update_slices_of_gradient(CopySlices& fresh, const Tensor& written) {
+  const auto* view_meta = impl::get_view_autograd_meta(written);
+  auto* base_meta =
+      impl::get_autograd_meta(view_meta->get_backward_view().base_);
   const NodePtr& stock = base_meta->grad_fn_;
-  if (typeid(*stock) != typeid(CopySlices) ||
-      base.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
-      written_.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
-    return;
-  }
-  auto& slices = static_cast<CopySlices&>(*stock);
+  TORCH_INTERNAL_ASSERT(stock.get() == &fresh);
   // Stock has brought the view's own history up to date behind the new node.
   Node* behind_view = view_meta->grad_fn_.get();
-  if (slices.view_fn != nullptr || behind_view == nullptr ||
+  if (fresh.view_fn != nullptr || behind_view == nullptr ||
       behind_view->num_outputs() != 1 ||
       behind_view->next_edge(0).function != stock ||
       !is_held_by_base_and_view(stock)) {
     return;
   }
   const NodePtr replaced = stock; // until the end of this function
-  const auto node = make_node<SliceUpdate>(slices);
+  const auto node = make_node<SliceUpdate>(fresh);
   // Not by set_next_edge: the view's node may have a parent by now (a tangent that
   // was computed from the view). Its topological number stays right, since the
   // two nodes have the same.

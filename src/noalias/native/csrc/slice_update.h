@@ -4,22 +4,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 
 namespace noalias {
 
-// Watches one in-place call: made before stock's kernel runs, told afterwards.
-class SliceUpdateWatch {
- public:
-  // `written` is the differentiable view that is about to be written.
-  explicit SliceUpdateWatch(const at::Tensor& written);
-
-  // Puts our node where stock has put a new CopySlices.
-  void finish();
-
- private:
-  const at::Tensor& written_;
-  const torch::autograd::Node* before_;
-};
+// Puts our node where a write to `written` has just put `fresh` behind its base.
+void update_slices_of_gradient(
+    torch::autograd::CopySlices& fresh,
+    const at::Tensor& written);
 
 } // namespace noalias
