@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 import noalias
+from noalias import native
 
 kept_in_module: list[Tensor] = []
 
@@ -115,6 +117,38 @@ def test_explaining_changes_nothing() -> None:
         view.mul_(2)
 
     assert not view._is_view()
+
+
+def test_history_of_a_stale_view_is_not_brought_up_to_date() -> None:
+    """Reading its grad_fn would do that, under a mutex another thread may hold: a deadlock."""
+    core = native.load()
+    base = leaf() * 2
+    stale, written = base[0], base[1]
+    written.mul_(3)
+
+    noalias.explain(written)
+
+    assert not core.view_history(stale).rewritten
+    assert stale.grad_fn is not None
+    assert core.view_history(stale).rewritten
+
+
+def test_what_another_thread_has_recorded_is_not_read() -> None:
+    """It may be running, and releasing, it."""
+    squares: list[Tensor] = []
+
+    def saves(base: Tensor) -> None:
+        squares.append(base.square())
+
+    base = leaf() * 2
+    saves(base)
+    assert "the node PowBackward0, which saved it" in str(noalias.explain(base.view(-1)))
+
+    other = leaf() * 2
+    thread = threading.Thread(target=saves, args=(other,))
+    thread.start()
+    thread.join()
+    assert "PowBackward0" not in str(noalias.explain(other.view(-1)))
 
 
 def test_no_tensor_is_a_type_error() -> None:

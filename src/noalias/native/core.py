@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
+    from torch.autograd.graph import Node
     from torch.nn import Module
 
 
@@ -151,6 +152,12 @@ class Core(Protocol):
     def set_listener(
         self, listener: Callable[..., None] | None, views_only: bool = False
     ) -> None: ...
+
+    # graphs of other threads (csrc/shared_graph.cpp)
+
+    def recorded_node(self, tensor: Tensor) -> Node | None: ...
+
+    def is_of_this_thread(self, node: Node) -> bool: ...
 
     # the audit's (csrc/python_audit.cpp)
 

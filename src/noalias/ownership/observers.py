@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from noalias import graph
+from noalias import graph, native
 
 
 def live_tensors() -> list[Tensor]:
@@ -50,11 +50,16 @@ def names_of(value: object, ignore: object) -> Iterator[str]:
 def nodes_that_saved(tensor: Tensor, tensors: Sequence[Tensor]) -> Iterator[tuple[str, str]]:
     """(node, attribute) of every saved tensor over the memory of ``tensor``.
 
-    Searches the graphs behind ``tensor`` and behind every one of ``tensors``. A saved tensor that
-    has been freed, or overwritten since, cannot be read and is passed over.
+    Searches the graphs behind ``tensor`` and behind every one of ``tensors``, as far as this thread
+    recorded them: another may be running the rest. A saved tensor that has been freed, or
+    overwritten since, cannot be read and is passed over.
     """
+    core = native.load()
     memory = tensor.untyped_storage()._cdata
-    for node in graph.nodes(tensor, *tensors):
+    roots = [core.recorded_node(root) for root in (tensor, *tensors)]
+    for node in graph.nodes(*(root for root in roots if root is not None)):
+        if not core.is_of_this_thread(node):
+            continue
         for attribute in _saved_attributes(node):
             saved = _read(node, attribute)
             if saved is not None and saved.untyped_storage()._cdata == memory:

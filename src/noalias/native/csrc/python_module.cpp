@@ -4,6 +4,7 @@
 #include "linear_python.h"
 #include "python_audit.h"
 #include "python_ownership.h"
+#include "shared_graph.h"
 #include "whole_types.h"
 
 #include <torch/csrc/utils/pybind.h>
@@ -50,6 +51,7 @@ PYBIND11_MODULE(noalias_core, module) {
   add_linear_functions(module);
   bind_ownership(module);
   bind_audit(module);
+  bind_shared_graph(module);
   module.def("known_cures", &known_cures);
   module.def("active_cures", &active_cures);
   // Looking up kernels takes the dispatcher's lock, which threads hold that wait
