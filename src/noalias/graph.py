@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import cast
 
 from torch import Tensor
 from torch.autograd.graph import Node
@@ -82,6 +83,7 @@ def _short(node: Node) -> str:
 def _node_of(root: object) -> Node | None:
     if isinstance(root, Tensor):
         return root.grad_fn
-    if isinstance(root, Node):
-        return root
+    # PyTorch asks for a node's class by name, and from 2.14 on has a LinearBackward0 of its own.
+    if isinstance(root, Node) or hasattr(root, "next_functions"):
+        return cast(Node, root)
     raise TypeError(f"noalias.graph: expected a tensor or a node, not {type(root).__name__}")

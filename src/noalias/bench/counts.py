@@ -64,7 +64,9 @@ def count(
 
 def _count_cpu(prepare: Callable[[], Step]) -> Counts:
     # Observed from `prepare` on, so that the frees of its tensors have known sizes.
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+    with profile(
+        activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True
+    ) as recorded:
         step = prepare()
         with record_function(_BEGIN):
             pass
@@ -92,7 +94,7 @@ def _count_cuda(prepare: Callable[[], Step], device: torch.device) -> Counts:
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_stats(device)
     # The profiler allocates nothing on the device, so one run gives all three quantities.
-    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as recorded:
         step()
         synchronise(device)
     after = torch.cuda.memory_stats(device)

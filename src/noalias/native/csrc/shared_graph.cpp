@@ -23,7 +23,9 @@ namespace impl = torch::autograd::impl;
 // to 2.15). It also changes what it looks at. So whoever looks at tensors that are not its
 // own lets go of the interpreter lock first, and reads what is there.
 NodePtr recorded_node(const at::Tensor& tensor) {
-  const auto* meta = impl::get_autograd_meta(tensor);
+  // The Python object may have outlived its tensor.
+  const auto* meta =
+      tensor.defined() ? impl::get_autograd_meta(tensor) : nullptr;
   if (meta == nullptr) {
     return {};
   }

@@ -57,7 +57,8 @@ ViewFacts facts_about(const Tensor& tensor) {
 
 Relation relation_to(const Tensor& tensor, const Tensor& other) {
   const auto* meta = backward_view(tensor);
-  if (meta == nullptr || other.is_same(tensor)) {
+  // A Python object may have outlived its tensor.
+  if (meta == nullptr || !other.defined() || other.is_same(tensor)) {
     return Relation::kNone;
   }
   const Tensor& base = meta->get_backward_view().base_;
