@@ -274,14 +274,50 @@ def test_retained_gradient_is_that_of_the_written_tensor_as_for_an_ordinary_one(
     assert torch.equal(v.grad, ordinary.grad.view(-1))
 
 
-def test_retained_gradient_of_a_later_output_is_left_to_stock() -> None:
-    """PyTorch cannot move that hook: it looks for it under the new node's output number."""
-    x = torch.randn(2, requires_grad=True)
-    part = (x * 2).split(1, 0)[1]
-    part.retain_grad()
+def _part_of_split(x: Tensor) -> Tensor:
+    return (x * 2).split(1, 0)[1]
 
-    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
-        part.mul_(2)
+
+def _mean(x: Tensor) -> Tensor:
+    return torch.var_mean(x.exp(), dim=0)[1]
+
+
+def _gradient_of_weight(x: Tensor) -> Tensor:
+    loss = F.linear(torch.ones(4, 3), x).cos().sum()
+    return torch.autograd.grad(loss, x, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("later", [_part_of_split, _mean, _gradient_of_weight])
+@pytest.mark.parametrize("foreach", [False, True])
+def test_retained_gradient_of_a_later_output_is_that_of_the_written_tensor(
+    later: Callable[[Tensor], Tensor], foreach: bool
+) -> None:
+    """Stock fails with an internal assertion: it looks for the hook under the new number."""
+    x = torch.randn(2, 3, requires_grad=True)
+    output = later(x)
+    output.retain_grad()
+    if foreach:
+        torch._foreach_mul_([output], 3.0)
+    else:
+        output.mul_(3)
+    output.square().sum().backward()
+
+    assert output.grad is not None
+    assert torch.equal(output.grad, output.detach() * 2)
+    assert output.output_nr == 0
+    assert output.retains_grad
+
+
+def test_retained_gradient_of_a_later_output_survives_a_write_that_raises() -> None:
+    x = torch.randn(2, 3, requires_grad=True)
+    mean = _mean(x)
+    mean.retain_grad()
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        mean.add_(torch.ones(2))
+    mean.sum().backward()
+
+    assert mean.grad is not None
+    assert torch.equal(mean.grad, torch.ones(3))
 
 
 def test_full_backward_hook_followed_by_an_in_place_activation_just_works() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from noalias import native
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -70,10 +71,7 @@ class StepCounter:
     def backward_done(self) -> None:
         """A backward call has ended well."""
         if self._has_optimizer is None and self._foresee:
-            # By type: isinstance() asks objects for their class, and some warn when asked.
-            self._has_optimizer = any(
-                issubclass(type(thing), torch.optim.Optimizer) for thing in gc.get_objects()
-            )
+            self._has_optimizer = native.load().has_live_object_of(torch.optim.Optimizer)
         if not self._has_optimizer:
             self._backward_steps += 1
             self._end_step()

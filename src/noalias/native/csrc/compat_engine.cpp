@@ -1,9 +1,11 @@
 #include "compat_engine.h"
 
+#include <c10/util/Type.h>
+#include <torch/csrc/autograd/cpp_hook.h>
 #include <torch/csrc/autograd/input_buffer.h>
 
-#include <cstddef>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
 namespace noalias {
@@ -73,6 +75,18 @@ at::Tensor* find_sum(
 bool has_hooks(Node& node) {
   return !node.pre_hooks().empty() || !node.post_hooks().empty() ||
       !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
+}
+
+bool has_output_number(const torch::autograd::FunctionPreHook& hook) {
+  return c10::demangle(typeid(hook).name()) ==
+      "torch::autograd::CppFunctionSingleTensorPreHook";
+}
+
+void set_output_number(
+    torch::autograd::FunctionPreHook& hook,
+    size_t output_nr) {
+  static_cast<torch::autograd::CppFunctionSingleTensorPreHook&>(hook)
+      .value_idx_ = output_nr;
 }
 
 GraphTask* running_graph_task() {

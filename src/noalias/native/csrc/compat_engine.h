@@ -1,4 +1,5 @@
-// The gradient sums of the running backward call, in one place.
+// What the core needs to know of the engine's own data: the gradient sums of the
+// running backward call, and the hooks of a node.
 //
 // Note [Gradients that wait]
 //
@@ -18,14 +19,26 @@
 #include "compat.h"
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <cstddef>
 #include <mutex>
 
 namespace noalias {
 
 // Whether anybody sees the node's gradients come or go, or may change them.
 bool has_hooks(Node& node);
+
+// Whether it is the hook of one output, as retain_grad makes them (its class and
+// number are public from 2.9 to 2.15; the type's information is not exported, so it
+// is known by its name).
+bool has_output_number(const torch::autograd::FunctionPreHook& hook);
+
+// Requires has_output_number(hook).
+void set_output_number(
+    torch::autograd::FunctionPreHook& hook,
+    size_t output_nr);
 
 // Null outside of a backward call.
 torch::autograd::GraphTask* running_graph_task();

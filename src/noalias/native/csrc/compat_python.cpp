@@ -1,7 +1,10 @@
 #include "compat_python.h"
 
-#include <Python.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <c10/core/UndefinedTensorImpl.h>
 #include <c10/core/impl/PyObjectSlot.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <type_traits>
 #include <utility>
@@ -87,6 +90,24 @@ Owners less_python(int64_t count, Slot& slot) {
   }
 }
 
+// See Note [A tensor that dies while it is listed].
+template <typename Visit>
+void for_each_object_of(PyObject* type, const Visit& visit) {
+  const py::object list_objects = py::module_::import("gc").attr("get_objects");
+  const auto objects = py::reinterpret_steal<py::list>(
+      PyObject_CallNoArgs(list_objects.ptr()));
+  if (!objects) {
+    throw py::error_already_set();
+  }
+  for (const py::handle object : objects) {
+    // By type: asking an object for its class may run code of its own.
+    if (PyType_IsSubtype(
+            Py_TYPE(object.ptr()), reinterpret_cast<PyTypeObject*>(type)) != 0) {
+      visit(object.ptr());
+    }
+  }
+}
+
 } // namespace
 
 Owners owners_of(const at::Tensor& tensor) {
@@ -107,6 +128,28 @@ bool has_python_object(const at::Tensor& tensor) {
 
 bool has_python_object(const c10::Storage& storage) {
   return object_in(*storage.unsafeGetStorageImpl()->pyobj_slot()) != nullptr;
+}
+
+std::vector<at::Tensor> live_tensors() {
+  std::vector<at::Tensor> found;
+  for_each_object_of(THPVariableClass, [&found](PyObject* object) {
+    const at::Tensor& held = THPVariable_Unpack(object);
+    if (!held.defined()) {
+      return;
+    }
+    const c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl> weak(
+        held.getIntrusivePtr());
+    if (auto alive = weak.lock()) {
+      found.emplace_back(std::move(alive));
+    }
+  });
+  return found;
+}
+
+bool has_live_object_of(const py::type& type) {
+  bool found = false;
+  for_each_object_of(type.ptr(), [&found](PyObject*) { found = true; });
+  return found;
 }
 
 } // namespace noalias

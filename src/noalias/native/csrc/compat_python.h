@@ -17,8 +17,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace noalias {
 
@@ -40,5 +42,20 @@ Owners owners_of(const c10::Storage& storage);
 // Whether Python has ever seen it. Needs no interpreter lock.
 bool has_python_object(const at::Tensor& tensor);
 bool has_python_object(const c10::Storage& storage);
+
+// Note [A tensor that dies while it is listed]
+//
+// Up to 2.9 a list of all Python objects (gc.get_objects) is no owner of the tensors
+// in it: one that another thread lets go of while the list exists is freed under its
+// object, which PyTorch reports as an error in that thread. So the list lives and
+// dies here, and the interpreter lock is not given up meanwhile: a thread that frees
+// a tensor needs it to free the object first, and what has no owner left by then is
+// not taken.
+//
+// Every tensor that Python has an object for, each with one more owner. Needs the
+// interpreter lock.
+std::vector<at::Tensor> live_tensors();
+// The same for any other type: whether there is an object of it.
+bool has_live_object_of(const pybind11::type& type);
 
 } // namespace noalias

@@ -28,12 +28,6 @@ namespace impl = torch::autograd::impl;
 bool history_is_readable(
     const Tensor& view,
     const DifferentiableViewMeta& meta) {
-  if (meta.retains_grad_ && meta.output_nr_ != 0) {
-    // An in-place operator moves the hook of retain_grad to the new node, and
-    // PyTorch looks for it under the new output number (an internal assertion in
-    // torch/csrc/autograd/variable.cpp, 2.9 to 2.15).
-    return false;
-  }
   const auto creation = meta.get_creation_meta();
   if (creation == CreationMeta::DEFAULT) {
     return true;

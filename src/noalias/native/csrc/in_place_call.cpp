@@ -10,6 +10,7 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -74,6 +75,10 @@ void mend_history(const InPlaceCall& call, const CopySlicesWatch& watch) {
 
 void call_watched(const InPlaceCall& call, const Tensor& written) {
   if (recorded_view(written, call.keys) == nullptr) {
+    std::optional<RetainedGradient> retained;
+    if (must_carry_retained_gradient(written, call.keys)) {
+      retained.emplace(written);
+    }
     call.stock();
     return;
   }
@@ -100,12 +105,25 @@ std::vector<CopySlicesWatch> watch_misplaced(
   return watches;
 }
 
+std::vector<std::unique_ptr<RetainedGradient>> carry_retained_gradients(
+    const InPlaceCall& call,
+    c10::ArrayRef<Tensor> written) {
+  std::vector<std::unique_ptr<RetainedGradient>> carried;
+  for (const Tensor& tensor : written) {
+    if (must_carry_retained_gradient(tensor, call.keys)) {
+      carried.push_back(std::make_unique<RetainedGradient>(tensor));
+    }
+  }
+  return carried;
+}
+
 // Stock's call on a list: its slices are placed, and updated as stock does.
 void call_placed(const InPlaceCall& call, c10::ArrayRef<Tensor> written) {
   std::vector<CopySlicesWatch> watches;
   if (hidden_bases_on.load(std::memory_order_relaxed)) {
     watches = watch_misplaced(written, call.keys);
   }
+  const auto retained = carry_retained_gradients(call, written);
   call.stock();
   // The node of a base's last view is on top, that of the one before below it.
   for (const auto i : c10::irange(watches.size())) {

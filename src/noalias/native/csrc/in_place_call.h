@@ -4,6 +4,7 @@
 #include "events.h"
 #include "override.h"
 #include "proof.h"
+#include "retained_gradient.h"
 
 #include <c10/core/GradMode.h>
 #include <c10/util/FunctionRef.h>
@@ -42,6 +43,15 @@ inline const DifferentiableViewMeta* recorded_view(
   return recorded ? meta : nullptr;
 }
 
+// Whether stock would lose sight of the hook of retain_grad.
+inline bool must_carry_retained_gradient(
+    const Tensor& written,
+    c10::DispatchKeySet keys) {
+  return retains_gradient_of_later_output(written) &&
+      hidden_bases_on.load(std::memory_order_relaxed) &&
+      c10::GradMode::is_enabled() && !is_observed_below(keys);
+}
+
 // A call of `op`. Everything is a reference to what the kernel was given.
 struct InPlaceCall {
   const c10::OperatorHandle& op;
@@ -63,7 +73,8 @@ bool may_matter(
     c10::DispatchKeySet keys,
     const RequiresGrad& any_requires_grad) {
   return listening() ||
-      (recorded_view(written, keys) != nullptr && any_requires_grad());
+      (recorded_view(written, keys) != nullptr && any_requires_grad()) ||
+      must_carry_retained_gradient(written, keys);
 }
 
 } // namespace noalias

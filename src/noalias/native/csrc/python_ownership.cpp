@@ -1,5 +1,6 @@
 #include "python_ownership.h"
 
+#include "compat_python.h"
 #include "events.h"
 #include "hidden_base.h"
 #include "in_place.h"
@@ -50,6 +51,8 @@ void bind_ownership(py::module_& module) {
       .def_readonly("creation", &ViewFacts::creation)
       .def_readonly("base_requires_grad", &ViewFacts::base_requires_grad);
   module.def("facts_about", &facts_about);
+  module.def("live_tensors", &live_tensors);
+  module.def("has_live_object_of", &has_live_object_of);
   module.def("release_hidden_base", &release_hidden_base);
   module.def("relation_to", [](const Tensor& tensor, const Tensor& other) {
     return name_of(relation_to(tensor, other));
