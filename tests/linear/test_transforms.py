@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -250,3 +252,28 @@ def test_double_backward_is_one_node_of_history_each_time(core) -> None:
     assert first.grad_fn.name() == "LinearBackwardBackward0"
     names = graph.names(first)
     assert not any("Mm" in name or "View" in name for name in names)
+
+
+@pytest.mark.parametrize("asked", ["input", "weight"])
+def test_a_gradient_has_no_edge_to_what_it_does_not_depend_on(core, asked: str) -> None:
+    """A custom Function makes zeros of a gradient that is not there; stock PyTorch says None."""
+
+    class Identity(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return grad.clone()
+
+    def second(linear: Callable[..., torch.Tensor]) -> torch.Tensor | None:
+        leaves = {"input": torch.randn(2, 4), "weight": torch.randn(5, 4)}
+        x, w = (Identity.apply(leaf.requires_grad_()) for leaf in leaves.values())
+        leaf = leaves[asked]
+        (first,) = torch.autograd.grad(linear(x, w).sum(), [leaf], create_graph=True)
+        (found,) = torch.autograd.grad(first.sum(), [leaf], allow_unused=True)
+        return found
+
+    assert second(F.linear) is None
+    assert second(noalias.linear) is None

@@ -96,7 +96,9 @@ def replaceable(
     - ``rounding``: the runs differ first by the rounding of a sum or a product, which runs over a
       gradient in the order of its strides, and it is written to;
     - ``lifetime``: the runs differ first in that a weak reference still reaches something, and it
-      is written to. What is no view is the base of the views made of it, and lives on in them;
+      is written to or is what the reference reaches: linear as one operator saves its operand
+      where PyTorch's saves a view of it. What is no view is the base of the views made of it, and
+      lives on in them;
     - ``foreach``: the runs differ first in a gradient, and one foreach operator writes to it and to
       another view of its base. Stock then loses one of the two writes from the history of the
       first: of ``a`` and ``b`` over the same memory, doubled by one ``_foreach_mul_``, the values
@@ -116,6 +118,10 @@ def replaceable(
     for site, statement in enumerate(walk(program)):
         if isinstance(statement, Hook):
             places |= dict.fromkeys(origins.of(statement.target), "hook")
+            if statement.way == "keep" and reason:
+                places[site, 0] = reason
+        elif isinstance(statement, WeakRef) and reason == "lifetime":
+            places |= dict.fromkeys(origins.of(statement.source), reason)
         elif isinstance(statement, Backward):
             for name in statement.inputs:
                 places |= dict.fromkeys(origins.of(name), "input")

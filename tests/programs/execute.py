@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterable
 
+import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from . import support
-from .record import Entries, Failure, Record
+from .record import SOURCE, Entries, Failure, Record
 from .source import Place, Reference, function_source
 from .statements import Program
 
@@ -24,7 +25,7 @@ def execute(program: Program, reference: Reference | None = None, random: object
         scope["F"] = support.ExactTangents()
     if random is not None:
         scope["torch"] = random
-    exec(compile(function_source(program, reference), "<program>", "exec"), scope)
+    exec(compile(function_source(program, reference), SOURCE, "exec"), scope)
     record = Record()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -70,6 +71,47 @@ def meets_no_elements(program: Program) -> bool:
     with _Emptiness() as emptiness:
         execute(program)
     return emptiness.seen
+
+
+class _Reach(TorchFunctionMode):
+    """Notices `as_strided` to elements that are not those of the tensor it is called on."""
+
+    beyond = False
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Collection[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        result = func(*args, **(kwargs or {}))
+        if func is Tensor.as_strided:
+            assert isinstance(args[0], Tensor)
+            assert isinstance(result, Tensor)
+            self.beyond |= not places_of(result) <= places_of(args[0])
+        return result
+
+
+def places_of(x: Tensor) -> set[int]:
+    """Where in their storage the elements lie. Of a batch there is no saying: nowhere."""
+    functorch = torch._C._functorch
+    while functorch.is_gradtrackingtensor(x):
+        x = functorch.get_unwrapped(x)
+    if functorch.is_functorch_wrapped_tensor(x):
+        return set()
+    places = {x.storage_offset()}
+    for size, stride in zip(x.shape, x.stride(), strict=True):
+        places = {place + i * stride for place in places for i in range(size)}
+    return places
+
+
+def reaches_beyond(program: Program, reference: Reference) -> bool:
+    """Whether `as_strided` makes a view of what its argument does not reach on stock PyTorch."""
+    with _Reach() as reach:
+        execute(program)
+        execute(program, reference)
+    return reach.beyond
 
 
 def is_valid(entries: Entries) -> bool:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from .aliases import engine_made, is_curable, late, replaceable
 from .compare import Difference, Leniency, differences
-from .execute import execute, view_places
+from .execute import execute, reaches_beyond, view_places
 from .reads import sums_may_be_reordered
 from .record import Entries, Failure
 from .source import Place, Reference, Refused
@@ -32,7 +32,10 @@ _MAX_REFERENCES = 64
 
 @dataclass(frozen=True)
 class Verdict:
-    """``kind`` is equal, unaliased, rounding, signed_zero or mismatch.
+    """``kind`` is equal, unaliased, rounding, signed_zero, limit or mismatch.
+
+    ``limit``: the runs differ, and the program calls `as_strided` for elements that are not its
+    argument's, which is a documented limit of the cures.
 
     ``reasons``: for unaliased, why the replaced sites may be replaced.
     """
@@ -55,8 +58,12 @@ def judge(program: Program, stock: Entries, cured: Entries) -> Verdict:
         return Verdict("signed_zero", found)
     if all(item.rounding or item.signed_zero for item in found) and sums_may_be_reordered(program):
         return Verdict("rounding", found)
-    reasons = _References(program, stock, cured, found).match()
-    return Verdict("mismatch", found) if reasons is None else Verdict("unaliased", (), reasons)
+    references = _References(program, stock, cured, found)
+    reasons = references.match()
+    if reasons is not None:
+        return Verdict("unaliased", (), reasons)
+    beyond = reaches_beyond(program, references.everything())
+    return Verdict("limit" if beyond else "mismatch", found)
 
 
 class _References:
@@ -92,6 +99,10 @@ class _References:
             if reasons is not None:
                 return reasons
         return None
+
+    def everything(self) -> Reference:
+        """The reference that replaces whatever may be."""
+        return Reference(frozenset(self._candidates), self._refused())
 
     def _search(self, places: tuple[Place, ...]) -> tuple[str, ...] | None:
         for bare in self._variants():

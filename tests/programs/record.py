@@ -8,6 +8,7 @@ would itself change a stale view.
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,9 @@ import torch.autograd.forward_ad as fwAD
 from torch import Tensor
 
 Entries = list[tuple[str, object]]
+
+SOURCE = "<program>"
+"""What a program's source is called in tracebacks."""
 
 FLAGS = ("shape", "stride", "offset", "dtype", "requires_grad", "leaf", "version")
 GRADIENT_FLAGS = ("shape", "dtype", "requires_grad")
@@ -41,6 +45,8 @@ class Failure:
 
     kind: str
     message: str
+    line: int = field(default=0, compare=False)
+    """Of the program's source, where it has one."""
 
 
 @dataclass
@@ -60,7 +66,8 @@ class Record:
             self.error(label, error)
 
     def error(self, label: str, error: BaseException) -> None:
-        self.entries.append((label, Failure(type(error).__name__, normalise(str(error)))))
+        failure = Failure(type(error).__name__, normalise(str(error)), _line(error))
+        self.entries.append((label, failure))
 
     def refuse(self, label: str, kind: str, message: str, times: int) -> bool:
         """What a reference run records in the place of a statement it leaves out ``times`` times.
@@ -82,11 +89,18 @@ class Record:
 
         return call
 
-    def keep(self, label: str) -> Callable[[Tensor | None], None]:
-        """A hook that holds the gradient itself until the end: whoever overwrites it is seen."""
+    def keep(
+        self, label: str, unaliased: Callable[[Tensor | None], Tensor | None] | None = None
+    ) -> Callable[[Tensor | None], Tensor | None]:
+        """A hook that holds the gradient itself until the end: whoever overwrites it is seen.
 
-        def call(grad: Tensor | None) -> None:
-            self._kept.append((f"kept {label}", grad))
+        In a reference run the gradient goes on ``unaliased``, as what the hook holds.
+        """
+
+        def call(grad: Tensor | None) -> Tensor | None:
+            held = unaliased(grad) if unaliased else grad
+            self._kept.append((f"kept {label}", held))
+            return held if unaliased else None
 
         return call
 
@@ -120,6 +134,11 @@ class Record:
         """Records the gradients that hooks kept and lets them go."""
         self.entries += [(label, _gradient(grad)) for label, grad in self._kept]
         self._kept.clear()
+
+
+def _line(error: BaseException) -> int:
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno or 0 for frame in reversed(frames) if frame.filename == SOURCE), 0)
 
 
 def observe(value: object) -> object:
@@ -191,9 +210,22 @@ _NORMAL = [
     (re.compile(r"\[((torch|CPU|CUDA)\w*\.?\w*Tensor|\w+Type) \[[\d, ]*\]\]"), "[a tensor]"),
     (re.compile(r"(, which is output \d+ of [\w*]+)?,? is at version"), " is at version"),
 ]
+_VERSIONS = re.compile(r"is at version (\d+); expected version (\d+) instead")
+_VIEW = re.compile(r"^Output (\d+) of [\w*]+ is a view and is being modified")
 
 
 def normalise(message: str) -> str:
     for pattern, replacement in _NORMAL:
         message = pattern.sub(replacement, message)
     return message
+
+
+def without_numbers_and_levels(message: str) -> str:
+    """The message with less in it, for errors that are known to be raised by one statement.
+
+    Which version a write to a gradient begins with depends on who in the engine wrote it before.
+    And of a view inside several transforms any level may be the one that refuses a write, and each
+    has a node of its own.
+    """
+    message = _VERSIONS.sub(lambda found: f"is {int(found[1]) - int(found[2])} ahead", message)
+    return _VIEW.sub(r"Output \1 of * is a view and is being modified", message)

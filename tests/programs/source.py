@@ -179,7 +179,8 @@ class Printer:
                 # operator on another view of its base has left stale; reading `grad_fn` brings it
                 # up to date.
                 yield f"{render(target)}.grad_fn"
-                yield _hook(way, render(target), f"{render(target)}@{site}")
+                place = f"({site}, 0){self._option}" if (site, 0) in self._unaliased else ""
+                yield _hook(way, render(target), f"{render(target)}@{site}", place)
             case Peek(source):
                 yield f'record("{render(source)}@{site}", {render(source)})'
             case Module(out, way, sizes, hooked):
@@ -192,7 +193,7 @@ class Printer:
                     yield f"{part}.register_full_backward_hook({hook})"
             case Backward():
                 yield _backward(statement)
-                yield from self._fresh_names(site, statement.outs)
+                yield from self._fresh_gradients(site, statement.outs)
             case Block("guard", body) if site in self._refused:
                 error = ", ".join(map(repr, self._refused[site]))
                 yield f'if record.refuse("@{site}", {error}):'
@@ -236,6 +237,14 @@ class Printer:
         for part, name in enumerate(names):
             if (site, part) in self._unaliased:
                 yield f"{render(name)} = {self._copy((site, part), render(name))}"
+
+    def _fresh_gradients(self, site: int, names: tuple[str, ...]) -> Iterator[str]:
+        parts = tuple(part for part in range(len(names)) if (site, part) in self._unaliased)
+        if len(names) == 1:
+            yield from self._fresh_names(site, names)
+        elif parts:
+            targets = _targets(names)
+            yield f"{targets} = unaliased_among(({targets}), {site}, {parts}{self._option})"
 
     def _fresh(self, site: int, text: str) -> str:
         return self._copy((site, 0), text) if (site, 0) in self._unaliased else text
@@ -286,12 +295,13 @@ def _export(way: str, source: str) -> str:
     }[way]
 
 
-def _hook(way: str, target: str, label: str) -> str:
+def _hook(way: str, target: str, label: str, place: str = "") -> str:
+    kept = f", lambda grad: unaliased(grad, {place})" if place else ""
     accumulated = f'record.accumulated("{label}")'
     return {
         "log": f'{target}.register_hook(record.hook("{label}"))',
         "scale": f'{target}.register_hook(record.hook("{label}", scale=2.0))',
-        "keep": f'{target}.register_hook(record.keep("{label}"))',
+        "keep": f'{target}.register_hook(record.keep("{label}"{kept}))',
         "retain_grad": f"{target}.retain_grad()",
         "post_accumulate": f"{target}.register_post_accumulate_grad_hook({accumulated})",
         "node": f'{target}.grad_fn.register_hook(record.node_hook("{label}"))',

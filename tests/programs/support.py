@@ -189,6 +189,14 @@ def unaliased(x: object, place: tuple[int, int] = (-1, 0), recorded: bool = Fals
     return copy
 
 
+def unaliased_among(
+    tensors: tuple[object, ...], site: int, parts: tuple[int, ...], recorded: bool = False
+) -> tuple[object, ...]:
+    """`unaliased` of some tensors; what is one tensor under two names stays one."""
+    copies = {id(tensors[part]): unaliased(tensors[part], (site, part), recorded) for part in parts}
+    return tuple(copies.get(id(tensor), tensor) for tensor in tensors)
+
+
 def own_tangent(x: Tensor, place: tuple[int, int]) -> Tensor:
     """The tensor with a tangent in a storage of its own: `jacfwd` hands out views of one tensor."""
     primal, tangent = fwAD.unpack_dual(x)
@@ -261,6 +269,7 @@ GLOBALS: dict[str, object] = {
             pull_back_ones,
             in_thread,
             unaliased,
+            unaliased_among,
             own_tangent,
             Unaliased,
         )

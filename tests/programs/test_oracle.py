@@ -224,3 +224,28 @@ def test_replaced_view_keeps_all_but_its_storage(make_view: Callable[[Tensor], T
     (gradient,) = torch.autograd.grad(copy.square().sum(), x)
     (expected,) = torch.autograd.grad(make_view(x * 1).square().sum(), x)
     assert torch.equal(gradient, expected)
+
+
+def as_strided_of_a_part(stride: int) -> Program:
+    """One column of an unbind is written, a strided view of the other one is taken."""
+    return (
+        Leaf("$x", (2, 2), "float32", True),
+        Unpack(("$y", "$z"), "$x", (("sin",), ("unpack_unbind", 1))),
+        Block("guard", (Write("$y", (), ("mul_number_", 2)),)),
+        Let("$w", "$z", (("as_strided", (2,), (stride,)),)),
+    )
+
+
+@pytest.mark.parametrize(("stride", "kind"), [(2, "unaliased"), (1, "limit")])
+def test_as_strided_beyond_a_part_is_a_limit(stride: int, kind: str) -> None:
+    program = as_strided_of_a_part(stride)
+    stock = execute(program)
+    with cure("hidden_base")():
+        cured = execute(program)
+    assert judge(program, stock, cured).kind == kind
+
+
+def test_as_strided_within_a_part_excuses_nothing() -> None:
+    program = as_strided_of_a_part(2)
+    stock = execute(program)
+    assert judge(program, stock, [*stock, ("y", 1)]).kind == "mismatch"

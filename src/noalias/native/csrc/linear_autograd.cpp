@@ -307,13 +307,19 @@ LinearGradients linear_backward_autograd(
       !stays_whole({&x, &grad_output, &w})) {
     return linear_backward_product(input, grad_output, weight, output_mask);
   }
+  // Nothing that is asked for depends on the others: an edge to them would carry
+  // no gradient, of which a custom Function behind it makes zeros.
+  const Tensor none;
+  const Tensor& x_used = output_mask[1] ? x : none;
+  const Tensor& w_used = output_mask[0] ? w : none;
   const bool history = c10::GradMode::is_enabled() &&
-      (wants_history(x) || wants_history(grad_output) || wants_history(w));
+      (wants_history(x_used) || wants_history(grad_output) ||
+       wants_history(w_used));
   NodeOf<LinearBackwardBackward> node;
   if (history) {
     node = make_node<LinearBackwardBackward>();
     node->set_next_edges(
-        torch::autograd::collect_next_edges(x, grad_output, w));
+        torch::autograd::collect_next_edges(x_used, grad_output, w_used));
     const auto save = [](const Tensor& tensor) {
       return SavedVariable(tensor, /*is_output=*/false);
     };
@@ -321,8 +327,8 @@ LinearGradients linear_backward_autograd(
       node->grad_output_ = save(grad_output);
     }
     if (node->should_compute_output(1)) {
-      node->input_ = save(x);
-      node->weight_ = save(w);
+      node->input_ = save(x_used);
+      node->weight_ = save(w_used);
       node->grad_output_ = save(grad_output);
     }
   }
@@ -343,7 +349,6 @@ LinearGradients linear_backward_autograd(
     // Each gradient depends on two operands, the bias's on one; what depends on
     // nothing that requires grad has no history, as in PyTorch's composite.
     const bool by_grad = wants_history(grad_output);
-    const Tensor none;
     torch::autograd::set_history(
         variable_list{
             by_grad || wants_history(w) ? dx : none,
