@@ -201,6 +201,40 @@ def test_routed_linear_has_stocks_values_gradients_and_strides_in_every_bit(
     assert [g.stride() for g in got] == [e.stride() for e in expected]
 
 
+@pytest.mark.parametrize("operand", ["input", "weight"])
+def test_view_of_a_leaf_made_without_grad_mode_is_left_to_stock(operand: str) -> None:
+    """Stock's own views of it raise in backward once the leaf is modified."""
+
+    def step() -> None:
+        leaf = torch.randn(2, 5, 4, requires_grad=True)
+        with torch.no_grad():
+            view = leaf[0]
+        other = torch.randn(3, 4, requires_grad=True)
+        y = F.linear(view, other) if operand == "input" else F.linear(other, view)
+        leaf.detach().mul_(2)
+        y.sum().backward()
+
+    with pytest.raises(RuntimeError, match="was created in no_grad mode and its base"):
+        step()
+    with (
+        noalias.enabled("linear"),
+        pytest.raises(RuntimeError, match="was created in no_grad mode and its base"),
+    ):
+        step()
+
+
+@pytest.mark.parametrize("operand", ["weight", "input"])
+def test_linear_gives_an_inference_tensor_the_gradient_it_asks_for(operand: str) -> None:
+    with torch.inference_mode():
+        made = {"input": torch.ones(2, 3, 4), "weight": torch.ones(5, 4)}
+        made[operand].requires_grad_()
+    operands = {"input": torch.ones(2, 3, 4), "weight": torch.ones(5, 4)} | {operand: made[operand]}
+
+    assert not F.linear(operands["input"], operands["weight"]).requires_grad
+    noalias.linear(operands["input"], operands["weight"]).sum().backward()
+    assert made[operand].grad is not None
+
+
 def test_bias_that_is_not_contiguous_is_left_to_stock() -> None:
     x, weight, bias = torch.randn(4, 4, 2), torch.randn(2, 2), torch.randn(4, 2)[::2, 0]
     weight.requires_grad_()

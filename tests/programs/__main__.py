@@ -32,6 +32,12 @@ def main() -> int:
     parser.add_argument(
         "--threads", type=int, default=1, help="how many programs run at once with the cures on"
     )
+    parser.add_argument(
+        "--attempts",
+        type=int,
+        default=1500,
+        help="smaller programs to try for each mismatch; 0 writes it as it is",
+    )
     parser.add_argument("--result", type=Path, help="a JSON file that this run is added to")
     parser.add_argument("--verbose", action="store_true", help="all statistics")
     options = parser.parse_args()
@@ -57,6 +63,7 @@ def main() -> int:
         options.reports,
         progress,
         options.threads,
+        options.attempts,
     )
     statistics, mismatches = campaign.run()
     print(file=sys.stderr)

@@ -119,6 +119,8 @@ class Campaign:
     progress: Callable[[Statistics, int], None] = lambda statistics, index: None
     threads: int = 1
     """How many programs run at once while the cures are on."""
+    attempts: int = 1500
+    """How many smaller programs are tried in the place of one that differs."""
 
     def run(self) -> tuple[Statistics, list[Mismatch]]:
         # Before forking, or every process would do it anew: load the core, and what checkpointing
@@ -149,7 +151,15 @@ class Campaign:
         room = self.reports - len(mismatches)
         phase, index = "start", first
         for message in _in_process(
-            _work, self.seed, first, stop, self.cures, room, statistics.differences.copy(), threads
+            _work,
+            self.seed,
+            first,
+            stop,
+            self.cures,
+            room,
+            statistics.differences.copy(),
+            threads,
+            self.attempts,
         ):
             if isinstance(message, tuple):
                 phase, index = message
@@ -235,6 +245,7 @@ def _work(
     room: int,
     known: Counter[str],
     threads: int,
+    attempts: int,
 ) -> None:
     gc.disable()
     torch.set_num_threads(1)
@@ -287,7 +298,7 @@ def _work(
                     send.send(("shrink", index))
                     return fails(candidate)
 
-                small = shrink(program, heard, attempts=1500) if alone else program
+                small = shrink(program, heard, attempts=attempts) if alone else program
                 final = compare(small, cures)
                 send.send(
                     Mismatch(seed, index, small, final if final.kind == "mismatch" else verdict)

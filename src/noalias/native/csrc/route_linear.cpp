@@ -6,6 +6,7 @@
 
 #include <ATen/ops/linear_native.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <optional>
 
@@ -16,6 +17,18 @@ namespace {
 bool is_python_subclass(const Tensor& tensor) {
   return tensor.key_set().has_any(c10::DispatchKeySet(
       {c10::DispatchKey::Python, c10::DispatchKey::Functionalize}));
+}
+
+// It requires grad because its base does, and no gradient reaches it. PyTorch's
+// composite takes differentiable views of it, which raise in backward once the base
+// has been modified; what needs no gradient for it has nothing to raise about.
+bool is_view_without_history(const Tensor& tensor) {
+  namespace impl = torch::autograd::impl;
+  const auto* view = impl::get_view_autograd_meta(tensor);
+  return view != nullptr && view->has_bw_view() &&
+      view->get_creation_meta() ==
+          torch::autograd::CreationMeta::NO_GRAD_MODE &&
+      tensor.requires_grad();
 }
 
 // Note [Where linear is routed]
@@ -56,6 +69,9 @@ bool is_routed(
   // The transposed weight of PyTorch's composite, and the folded input, are views,
   // and a view of an inference tensor requires no gradient though the tensor may.
   if (input.is_inference() || weight.is_inference()) {
+    return false;
+  }
+  if (is_view_without_history(input) || is_view_without_history(weight)) {
     return false;
   }
   const auto below = keys & c10::after_ADInplaceOrView_keyset;

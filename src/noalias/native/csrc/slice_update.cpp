@@ -199,34 +199,24 @@ class SliceUpdate final : public CopySlices {
 
   variable_list update(Tensor&& gradient) {
     count(counters().slices_updated);
-    Tensor slice;
-    Tensor incoming;
-    {
-      const at::AutoDispatchBelowADInplaceOrView below;
-      slice = region().of(gradient);
-      // The slice is overwritten below, and fn may keep what it is given.
-      incoming = contiguous_copy(slice);
-    }
     variable_list results(num_outputs());
     if (typeid(*fn) == typeid(CopyBackwards)) {
-      through_copy(std::move(gradient), slice, std::move(incoming), results);
+      through_copy(std::move(gradient), results);
     } else {
-      through(std::move(gradient), slice, std::move(incoming), results);
+      through(std::move(gradient), results);
     }
     return results;
   }
 
   // What `base[...] = source` comes to: nothing of the old value remains.
-  void through_copy(
-      Tensor&& gradient,
-      const Tensor& slice,
-      Tensor&& incoming,
-      variable_list& results) {
-    if (task_should_compute_output(0)) {
-      {
-        const at::AutoDispatchBelowADInplaceOrView below;
-        fill_with_zeros(slice);
-      }
+  void through_copy(Tensor&& gradient, variable_list& results) {
+    const bool to_base = task_should_compute_output(0);
+    Tensor incoming;
+    {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      incoming = take_copy(gradient, region(), /*clear=*/to_base);
+    }
+    if (to_base) {
       pass_on(gradient, std::nullopt);
       results[0] = std::move(gradient);
     }
@@ -251,13 +241,15 @@ class SliceUpdate final : public CopySlices {
     return (drops_imaginary ? at::real(incoming) : incoming).to(options);
   }
 
-  void through(
-      Tensor&& gradient,
-      const Tensor& slice,
-      Tensor&& incoming,
-      variable_list& results) {
+  void through(Tensor&& gradient, variable_list& results) {
     variable_list inputs;
-    inputs.push_back(std::move(incoming));
+    Tensor slice;
+    {
+      const at::AutoDispatchBelowADInplaceOrView below;
+      slice = region().of(gradient);
+      // The slice is overwritten below, and fn may keep what it is given.
+      inputs.push_back(contiguous_copy(slice));
+    }
     variable_list inner = (*fn)(std::move(inputs));
     for (size_t i = 0; i < inner.size(); ++i) {
       if (!task_should_compute_output(i) || !inner[i].defined()) {

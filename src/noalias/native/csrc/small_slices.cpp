@@ -1,7 +1,9 @@
 #include "small_slices.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/TensorGeometry.h>
 #include <ATen/TensorIterator.h>
+#include <c10/util/accumulate.h>
 
 #include <cstring>
 
@@ -53,12 +55,31 @@ at::Tensor contiguous_copy(const at::Tensor& slice) {
   return copy;
 }
 
-void fill_with_zeros(const at::Tensor& slice) {
-  if (!is_small(slice)) {
-    slice.zero_();
-    return;
+at::Tensor take_copy(
+    const at::Tensor& whole,
+    const Region& region,
+    bool clear) {
+  const int64_t count = c10::multiply_integers(region.sizes);
+  if (!whole.is_cpu() || count > kSmall ||
+      !at::geometry_is_contiguous(region.sizes, region.strides)) {
+    const at::Tensor slice = region.of(whole);
+    at::Tensor copy = slice.clone(at::MemoryFormat::Contiguous);
+    if (clear) {
+      slice.zero_();
+    }
+    return copy;
   }
-  std::memset(slice.mutable_data_ptr(), 0, slice.nbytes());
+  // Without a tensor for the slice.
+  at::Tensor copy = at::detail::empty_cpu(region.sizes, whole.options());
+  const size_t item = whole.itemsize();
+  const auto bytes = static_cast<size_t>(count) * item;
+  auto* const from = static_cast<char*>(whole.mutable_data_ptr()) +
+      static_cast<size_t>(region.offset) * item;
+  std::memcpy(copy.mutable_data_ptr(), from, bytes);
+  if (clear) {
+    std::memset(from, 0, bytes);
+  }
+  return copy;
 }
 
 void add_part(const at::Tensor& slice, const at::Tensor& part) {

@@ -3,6 +3,8 @@
 // than the work; these are done here, all others by ATen.
 #pragma once
 
+#include "region.h"
+
 #include <ATen/core/Tensor.h>
 
 namespace noalias {
@@ -10,7 +12,8 @@ namespace noalias {
 // A contiguous copy. All of these are called below autograd.
 at::Tensor contiguous_copy(const at::Tensor& slice);
 
-void fill_with_zeros(const at::Tensor& slice);
+// The same of a region of `whole`; with `clear`, the region is then zero.
+at::Tensor take_copy(const at::Tensor& whole, const Region& region, bool clear);
 
 // `slice += part`, element by element as add_ does it.
 void add_part(const at::Tensor& slice, const at::Tensor& part);
