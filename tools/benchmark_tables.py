@@ -181,8 +181,13 @@ def budget(rows: Any) -> str:
     modes = list(dict.fromkeys(row["mode"] for row in rows))
     by_call: dict[str, list[str]] = {}
     for row in rows:
-        time = f"{row['time']['min_s'] * 1e6:.2f} µs"
-        shown = time if row["mode"] == "stock" else f"{row['added'] * 1e6:+.2f} µs"
+        least = row["time"]["min_s"]
+        if row["mode"] == "stock":
+            shown = f"{least * 1e6:.2f} µs"
+        elif row["call"].endswith(" step"):
+            shown = f"× {least / (least - row['added']):.2f}"
+        else:
+            shown = f"{row['added'] * 1e6:+.2f} µs"
         by_call.setdefault(row["call"], []).append(shown)
     return markdown(["call", *(f">{m}" for m in modes)], ([c, *t] for c, t in by_call.items()))
 

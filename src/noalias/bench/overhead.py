@@ -88,6 +88,19 @@ def _slice_update(_: str, calls: int) -> Step:
     return step
 
 
+def _slice_update_backward(_: str, calls: int) -> Step:
+    value = torch.zeros(16, requires_grad=True)
+
+    def step() -> None:
+        for _ in repeat(None, calls):
+            base = torch.zeros(8, 16)
+            base[3] = value
+            # A gradient that nobody else holds, as in a training step.
+            base.square().sum().backward()
+
+    return step
+
+
 def _linear(mode: str, calls: int) -> Step:
     linear = F.linear if mode == "stock" else noalias.linear
     x, weight, bias = _linear_inputs()
@@ -130,6 +143,7 @@ CALLS: dict[str, Callable[[str, int], Step]] = {
     "in-place call, recorded": _recorded,
     "select, recorded": _select,
     "slice update": _slice_update,
+    "slice update + backward": _slice_update_backward,
     "linear": _linear,
     "linear + backward": _linear_backward,
     "convolution step": _convolution_step,

@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,9 @@ SEQUENCE_ONLY: tuple[Layer, ...] = tuple(
 )
 
 
+_SENDS_NOTHING = ("wait_tensor", "_wrap_tensor_autograd")
+
+
 class Traffic(TorchDispatchMode):
     """Counts the collectives inside the block, and the bytes a device receives in each.
 
@@ -83,7 +86,7 @@ class Traffic(TorchDispatchMode):
         if any(issubclass(cls, DTensor) for cls in types):
             return NotImplemented  # DTensor first: its local operators come back here
         name = func._schema.name.rpartition("::")[2]
-        if func.namespace in ("_c10d_functional", "_dtensor") and name != "wait_tensor":
+        if func.namespace in ("_c10d_functional", "_dtensor") and name not in _SENDS_NOTHING:
             self._count(name, args)
         return func(*args, **(kwargs or {}))
 
@@ -114,9 +117,10 @@ class Bill:
     message: str = ""
 
 
-def bill(function: Callable[[Tensor, Tensor], Tensor], layer: Layer, batch: int) -> Bill:
-    """Run ``function`` for ``layer``, forward and backward, on the mesh of the process group."""
-    mesh = _mesh()
+def bill(
+    function: Callable[[Tensor, Tensor], Tensor], layer: Layer, batch: int, mesh: DeviceMesh
+) -> Bill:
+    """Run ``function`` for ``layer``, forward and backward."""
     x = _leaf(mesh, (batch, SEQUENCE, layer.in_features), layer.input)
     w = _leaf(mesh, (layer.out_features, layer.in_features), layer.weight)
     forward, backward = Traffic(), Traffic()
@@ -135,16 +139,6 @@ def bill(function: Callable[[Tensor, Tensor], Tensor], layer: Layer, batch: int)
         for kind in {**forward.kinds, **backward.kinds}
     }
     return Bill(forward.bytes, backward.bytes, kinds)
-
-
-_meshes: list[DeviceMesh] = []
-
-
-def _mesh() -> DeviceMesh:
-    if not _meshes:
-        shape = tuple(MESH.values())
-        _meshes.append(init_device_mesh("cpu", shape, mesh_dim_names=tuple(MESH)))
-    return _meshes[0]
 
 
 def _leaf(mesh: DeviceMesh, shape: tuple[int, ...], text: str) -> Tensor:
@@ -171,36 +165,50 @@ SCENARIOS: dict[str, tuple[tuple[Layer, ...], int]] = {
 }
 
 
-def report() -> dict[str, Any]:
-    """All scenarios, as the JSON says them."""
+Result = dict[str, Any]  # what the JSON holds
+
+
+def report(before: Result | None = None) -> Iterator[Result]:
+    """The result, one layer longer each time; layers that ``before`` has are not run again.
+
+    Raises:
+        ValueError: ``before`` is of another PyTorch.
+    """
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     world = math.prod(MESH.values())
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
     try:
+        mesh = init_device_mesh("cpu", tuple(MESH.values()), mesh_dim_names=tuple(MESH))
         functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
             "stock": F.linear,
             "noalias": noalias.linear,
         }
-        scenarios: dict[str, list[dict[str, Any]]] = {}
+        result: Result = before or {
+            "torch": torch.__version__,
+            "noalias": noalias.__version__,
+            "mesh": MESH,
+            "sequence": SEQUENCE,
+            "scenarios": {},
+        }
+        if result["torch"] != torch.__version__:
+            raise ValueError(
+                f"the file has layers of PyTorch {result['torch']}, this is {torch.__version__}: "
+                "name another file"
+            )
         for name, (layers, batch) in SCENARIOS.items():
-            for layer in layers:
+            rows = result["scenarios"].setdefault(name, [])
+            for layer in layers[len(rows) :]:
                 row: dict[str, Any] = {"layer": asdict(layer)}
                 for which, call in functions.items():
                     started = time.perf_counter()
-                    row[which] = asdict(bill(call, layer, batch))
+                    row[which] = asdict(bill(call, layer, batch, mesh))
                     seconds = time.perf_counter() - started
                     print(f"{name}: {layer.name}: {which}: {seconds:.1f} s", file=sys.stderr)
-                scenarios.setdefault(name, []).append(row)
+                rows.append(row)
+                yield result
     finally:
         dist.destroy_process_group()
-    return {
-        "torch": torch.__version__,
-        "noalias": noalias.__version__,
-        "mesh": MESH,
-        "sequence": SEQUENCE,
-        "scenarios": scenarios,
-    }
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -250,15 +258,25 @@ def _total(rows: list[dict[str, Any]], which: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m noalias.bench.scale", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the measurements here")
+    parser.add_argument(
+        "--json", type=Path, help="write each layer here; go on behind those that are there"
+    )
     parser.add_argument("--from-json", type=Path, help="print the tables of an earlier run")
     options = parser.parse_args(arguments)
-    if options.from_json is not None:
-        result = json.loads(options.from_json.read_text(encoding="utf-8"))
-    else:
-        result = report()
-    if options.json is not None:
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    source = options.from_json or options.json
+    result: Result = {"scenarios": {}}
+    if source is not None and (options.from_json or source.exists()):
+        result = json.loads(source.read_text(encoding="utf-8"))
+    if options.from_json is None:
+        try:
+            for longer in report(result if result["scenarios"] else None):
+                result = longer
+                if options.json is not None:
+                    text = json.dumps(result, indent=1) + "\n"
+                    options.json.write_text(text, encoding="utf-8")
+        except ValueError as error:
+            print(f"{parser.prog}: {options.json}: {error}", file=sys.stderr)
+            return 2
     print(markdown(result), end="")
     return 0
 
