@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -187,7 +188,9 @@ class _References:
     def _agreement(self, places: tuple[Place, ...], bare: Reference) -> float:
         """How many entries agree from the start; infinity if all do, to the rounding of a sum.
 
-        Where rounding is what the runs differ in first, they must agree without.
+        Less than one more for those that agree further on, so that of several errors the loss of
+        one shows, whatever comes before. Where rounding is what the runs differ in first, they must
+        agree without.
         """
         reference = replace(bare, unaliased=frozenset(places))
         if reference not in self._seen:
@@ -196,16 +199,39 @@ class _References:
             if all((item.rounding and not self._exact) or item.signed_zero for item in remaining):
                 self._seen[reference] = math.inf
             else:
-                self._seen[reference] = sum(1 for _ in self._common_prefix(expected))
+                self._seen[reference] = sum(1 for _ in self._common_prefix(expected)) + self._share(
+                    expected
+                )
             for label, entries in _failures(expected).items():
                 self._raised.setdefault(label, []).extend(entries)
         return self._seen[reference]
+
+    def _share(self, reference: Entries) -> float:
+        """Of the entries of both runs, the share that has an equal one of its label."""
+        numbered = [_numbered(entries) for entries in (reference, self._cured)]
+        equal = sum(
+            not differences(
+                [(key[0], numbered[0][key])], [(key[0], numbered[1][key])], self._leniency
+            )
+            for key in numbered[0].keys() & numbered[1].keys()
+        )
+        return 2 * equal / (len(reference) + len(self._cured) + 1)
 
     def _common_prefix(self, reference: Entries) -> Iterator[None]:
         for one, other in zip(reference, self._cured, strict=False):
             if differences([one], [other], self._leniency):
                 return
             yield
+
+
+def _numbered(entries: Entries) -> dict[tuple[str, int], object]:
+    """By label and how many came before under it."""
+    seen = Counter[str]()
+    found: dict[tuple[str, int], object] = {}
+    for label, entry in entries:
+        found[label, seen[label]] = entry
+        seen[label] += 1
+    return found
 
 
 def _takes_tangents(program: Program) -> bool:
