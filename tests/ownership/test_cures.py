@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -263,6 +264,60 @@ def test_routed_linear_under_torch_func_is_no_view_of_the_level() -> None:
 
     assert views[1] is False
     assert all(map(torch.equal, got, expected))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(6, 7), (5, 6, 7)])
+@pytest.mark.parametrize("dims", [(0, None, None), (None, 0, 0), (0, 0, 0), (None, None, 0)])
+def test_routed_linear_under_vmap_has_stocks_bits(
+    dtype: torch.dtype, shape: tuple[int, ...], dims: tuple[int | None, ...]
+) -> None:
+    def loss(*operands: Tensor) -> Tensor:
+        return F.linear(*operands).sin().sum()
+
+    shapes = shape, (8, 7), (8,)
+    operands = [
+        torch.randn(size if dim is None else (3, *size), dtype=dtype)
+        for size, dim in zip(shapes, dims, strict=True)
+    ]
+
+    def step() -> list[Tensor]:
+        values = torch.func.vmap(F.linear, dims)(*operands)
+        per_sample = torch.func.vmap(torch.func.grad(loss, (0, 1, 2)), dims)(*operands)
+        return [values, *per_sample]
+
+    expected = step()
+    with noalias.enabled("linear"):
+        got = step()
+    assert all(map(torch.equal, got, expected))
+
+
+@pytest.mark.parametrize("shape", [(6, 7), (5, 6, 7)])
+def test_batched_gradients_of_routed_linear_have_stocks_bits(shape: tuple[int, ...]) -> None:
+    operands = [torch.randn(size, requires_grad=True) for size in (shape, (8, 7), (8,))]
+    gradients = torch.randn(3, *shape[:-1], 8)
+
+    def step() -> tuple[Tensor, ...]:
+        y = F.linear(*operands)
+        return torch.autograd.grad(y, operands, gradients, is_grads_batched=True)
+
+    expected = step()
+    with noalias.enabled("linear"):
+        got = step()
+    assert all(map(torch.equal, got, expected))
+
+
+def test_batched_gradients_of_linear_are_not_computed_one_by_one() -> None:
+    operands = [torch.randn(size, requires_grad=True) for size in ((5, 6, 7), (8, 7), (8,))]
+    y = noalias.linear(*operands)
+    show = torch._C._debug_only_display_vmap_fallback_warnings
+    show(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # that an operator falls back to a loop over samples
+            torch.autograd.grad(y, operands, torch.randn(3, 5, 6, 8), is_grads_batched=True)
+    finally:
+        show(False)
 
 
 @pytest.mark.parametrize("cure", ["hidden_base", "linear"])

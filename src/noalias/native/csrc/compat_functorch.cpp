@@ -22,6 +22,16 @@ const at::Tensor* below_wrapper(const at::Tensor& tensor) {
   return nullptr;
 }
 
+uint64_t vmap_levels(const at::Tensor& tensor) {
+  uint64_t levels = 0;
+  for (const auto* t = &tensor; t != nullptr; t = below_wrapper(*t)) {
+    if (const auto* batched = at::functorch::maybeGetBatchedImpl(*t)) {
+      levels |= uint64_t{1} << (batched->level() % 64);
+    }
+  }
+  return levels;
+}
+
 bool is_functionalizing() {
   const auto& levels = at::functorch::getDynamicLayerStack();
   return std::any_of(levels.begin(), levels.end(), [](const auto& level) {

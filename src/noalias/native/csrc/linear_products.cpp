@@ -29,6 +29,11 @@ Tensor restore(const Tensor& rows, const Tensor& like, c10::SymInt features) {
   c10::SmallVector<c10::SymInt, 6> shape(
       like.sym_sizes().begin(), like.sym_sizes().end());
   shape.back() = std::move(features);
+  if (rows.key_set().has(c10::DispatchKey::Batched)) {
+    // The older vmap has no rule for _unsafe_view (2.9 to 2.15), and in it there is
+    // no history to care about.
+    return rows.view_symint(shape);
+  }
   return at::_unsafe_view_symint(rows, shape);
 }
 

@@ -1,4 +1,5 @@
 #include "linear.h"
+#include "linear_products.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -89,6 +90,13 @@ void register_linear() {
         c10::DispatchKey::Autograd,
         TORCH_FN(linear_autograd),
         TORCH_FN(linear_backward_autograd));
+    // The vmap of is_grads_batched and gradcheck, older than functorch's, knows the
+    // operators of the products; of ours it would call one sample after another.
+    add_kernels(
+        made,
+        c10::DispatchKey::Batched,
+        TORCH_FN(linear_product),
+        TORCH_FN(linear_backward_product));
     // The products take a lazily conjugated operand as it is.
     for (const auto key :
          {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}) {

@@ -92,6 +92,27 @@ Tensor linear_or_composite(
       : at::native::linear(input, weight, bias);
 }
 
+// Note [Bits under vmap]
+//
+// vmap of the whole operator multiplies as vmap of PyTorch's composite does, but in
+// two cases: weights that alone are batched, which we stack and PyTorch repeats
+// the input for, and a bias in half precision, which PyTorch adds to a product that
+// has been rounded.
+bool has_stocks_bits_under_vmap(
+    const Tensor& input,
+    const Tensor& weight,
+    const OptionalTensor& bias) {
+  const bool has_bias = bias.has_value() && bias->defined();
+  const auto of_input = vmap_levels(input);
+  const auto of_weight = vmap_levels(weight);
+  const auto of_bias = has_bias ? vmap_levels(*bias) : 0;
+  if ((of_input | of_weight | of_bias) == 0) {
+    return true;
+  }
+  return (of_weight & ~of_input) == 0 &&
+      !(has_bias && c10::isReducedFloatingType(input.scalar_type()));
+}
+
 // functorch has a composite of its own, in front of every level.
 class FunctorchGuard final : public Guard {
  public:
@@ -105,7 +126,8 @@ class FunctorchGuard final : public Guard {
     const Tensor weight = torch::jit::peek(*stack, 1, 3).toTensor();
     const OptionalTensor bias =
         torch::jit::peek(*stack, 2, 3).toOptional<Tensor>();
-    if (is_functionalizing() || !is_routed(keys, input, weight, bias)) {
+    if (is_functionalizing() || !is_routed(keys, input, weight, bias) ||
+        !has_stocks_bits_under_vmap(input, weight, bias)) {
       call_stock(op, keys, stack);
       return;
     }

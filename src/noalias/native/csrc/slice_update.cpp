@@ -12,6 +12,7 @@
 #include <ATen/ops/real.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -211,19 +212,49 @@ class SliceUpdate final : public CopySlices {
   // What `base[...] = source` comes to: nothing of the old value remains.
   void through_copy(Tensor&& gradient, variable_list& results) {
     const bool to_base = task_should_compute_output(0);
-    Tensor incoming;
-    {
-      const at::AutoDispatchBelowADInplaceOrView below;
-      incoming = take_copy(gradient, region(), /*clear=*/to_base);
+    const bool to_source = task_should_compute_output(1);
+    if (!to_source || !add_to_source(gradient, /*clear=*/to_base)) {
+      Tensor incoming;
+      {
+        const at::AutoDispatchBelowADInplaceOrView below;
+        incoming = take_copy(gradient, region(), /*clear=*/to_base);
+      }
+      if (to_source) {
+        results[1] = gradient_of_source(std::move(incoming), source_options());
+      }
     }
     if (to_base) {
       pass_on(gradient, std::nullopt);
       results[0] = std::move(gradient);
     }
-    if (task_should_compute_output(1)) {
-      results[1] = gradient_of_source(
-          std::move(incoming), static_cast<CopyBackwards&>(*fn).src_options);
+  }
+
+  const at::TensorOptions& source_options() const {
+    return static_cast<CopyBackwards&>(*fn).src_options;
+  }
+
+  // The source of a step in a loop is used in the next one, too, whose gradient has
+  // arrived before: the slice is added there, without a copy of it. The same numbers
+  // in the same order as the engine adds them; see Note [Gradients that wait].
+  bool add_to_source(const Tensor& gradient, bool clear) {
+    auto* task = running_graph_task();
+    const auto type = gradient.scalar_type();
+    if (task == nullptr || has_hooks(*this) ||
+        torch::autograd::AnomalyMode::is_enabled() || !gradient.is_cpu() ||
+        !source_options().device().is_cpu() ||
+        source_options().dtype().toScalarType() != type) {
+      return false;
     }
+    const WaitingGradient waiting(*task, *this, next_edge(1));
+    const Tensor* sum = waiting.sum();
+    if (sum == nullptr || sum->requires_grad() || !is_plain(*sum) ||
+        !sum->is_cpu() || sum->scalar_type() != type ||
+        sum->sizes() != view.sizes() || !is_ours_beyond_python(*sum)) {
+      return false;
+    }
+    const at::AutoDispatchBelowADInplaceOrView below;
+    add_region(*sum, gradient, region(), clear);
+    return true;
   }
 
   static Tensor gradient_of_source(

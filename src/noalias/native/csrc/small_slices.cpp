@@ -43,6 +43,21 @@ void add_numbers(const at::Tensor& slice, const at::Tensor& part) {
       slice.mutable_data_ptr<T>(), part.const_data_ptr<T>(), slice.numel());
 }
 
+// Of a region that lies in one piece, where it begins; null for all others.
+char* small_piece(const at::Tensor& whole, const Region& region) {
+  if (!whole.is_cpu() || c10::multiply_integers(region.sizes) > kSmall ||
+      !at::geometry_is_contiguous(region.sizes, region.strides)) {
+    return nullptr;
+  }
+  return static_cast<char*>(whole.mutable_data_ptr()) +
+      static_cast<size_t>(region.offset) * whole.itemsize();
+}
+
+size_t bytes_of(const at::Tensor& whole, const Region& region) {
+  return static_cast<size_t>(c10::multiply_integers(region.sizes)) *
+      whole.itemsize();
+}
+
 } // namespace
 
 at::Tensor contiguous_copy(const at::Tensor& slice) {
@@ -55,13 +70,13 @@ at::Tensor contiguous_copy(const at::Tensor& slice) {
   return copy;
 }
 
+// Neither makes a tensor for a slice that lies in one piece.
 at::Tensor take_copy(
     const at::Tensor& whole,
     const Region& region,
     bool clear) {
-  const int64_t count = c10::multiply_integers(region.sizes);
-  if (!whole.is_cpu() || count > kSmall ||
-      !at::geometry_is_contiguous(region.sizes, region.strides)) {
+  char* const piece = small_piece(whole, region);
+  if (piece == nullptr) {
     const at::Tensor slice = region.of(whole);
     at::Tensor copy = slice.clone(at::MemoryFormat::Contiguous);
     if (clear) {
@@ -69,17 +84,44 @@ at::Tensor take_copy(
     }
     return copy;
   }
-  // Without a tensor for the slice.
   at::Tensor copy = at::detail::empty_cpu(region.sizes, whole.options());
-  const size_t item = whole.itemsize();
-  const auto bytes = static_cast<size_t>(count) * item;
-  auto* const from = static_cast<char*>(whole.mutable_data_ptr()) +
-      static_cast<size_t>(region.offset) * item;
-  std::memcpy(copy.mutable_data_ptr(), from, bytes);
+  std::memcpy(copy.mutable_data_ptr(), piece, bytes_of(whole, region));
   if (clear) {
-    std::memset(from, 0, bytes);
+    std::memset(piece, 0, bytes_of(whole, region));
   }
   return copy;
+}
+
+void add_region(
+    const at::Tensor& sum,
+    const at::Tensor& whole,
+    const Region& region,
+    bool clear) {
+  char* const piece = small_piece(whole, region);
+  const auto type = whole.scalar_type();
+  if (piece == nullptr || !is_small(sum) ||
+      (type != at::kFloat && type != at::kDouble)) {
+    const at::Tensor slice = region.of(whole);
+    sum.add_(slice);
+    if (clear) {
+      slice.zero_();
+    }
+    return;
+  }
+  if (type == at::kFloat) {
+    add_numbers<float>(
+        sum.mutable_data_ptr<float>(),
+        reinterpret_cast<const float*>(piece),
+        sum.numel());
+  } else {
+    add_numbers<double>(
+        sum.mutable_data_ptr<double>(),
+        reinterpret_cast<const double*>(piece),
+        sum.numel());
+  }
+  if (clear) {
+    std::memset(piece, 0, bytes_of(whole, region));
+  }
 }
 
 void add_part(const at::Tensor& slice, const at::Tensor& part) {

@@ -15,6 +15,14 @@ at::Tensor contiguous_copy(const at::Tensor& slice);
 // The same of a region of `whole`; with `clear`, the region is then zero.
 at::Tensor take_copy(const at::Tensor& whole, const Region& region, bool clear);
 
+// `sum += region of whole`, element by element as add_ does it; with `clear`, the
+// region is then zero.
+void add_region(
+    const at::Tensor& sum,
+    const at::Tensor& whole,
+    const Region& region,
+    bool clear);
+
 // `slice += part`, element by element as add_ does it.
 void add_part(const at::Tensor& slice, const at::Tensor& part);
 
