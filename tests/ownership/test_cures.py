@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -169,157 +168,6 @@ def test_data_loader_workers_go_on_working() -> None:
     assert total == 56.0
 
 
-def test_f_linear_is_the_whole_operator_and_no_view() -> None:
-    x = torch.randn(2, 3, 4, requires_grad=True)
-    weight, bias = torch.randn(5, 4, requires_grad=True), torch.randn(5)
-    with noalias.enabled("linear"):
-        y = F.linear(x, weight, bias)
-
-    assert not y._is_view()
-    assert noalias.graph.names(y)["LinearBackward0"] == 1
-    assert torch.equal(y, F.linear(x, weight, bias))
-
-
-@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (2, 0, 4)])
-@pytest.mark.parametrize("with_bias", [True, False])
-def test_routed_linear_has_stocks_values_gradients_and_strides_in_every_bit(
-    shape: tuple[int, ...], with_bias: bool
-) -> None:
-    def step() -> list[Tensor]:
-        torch.manual_seed(1)
-        leaves = [torch.randn(shape), torch.randn(5, 4), torch.randn(5)][: 3 if with_bias else 2]
-        for leaf in leaves:
-            leaf.requires_grad_()
-        y = F.linear(*leaves)
-        y.square().sum().backward()
-        return [y.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
-
-    expected = step()
-    with noalias.enabled("linear"):
-        got = step()
-
-    assert all(map(torch.equal, got, expected))
-    assert [g.stride() for g in got] == [e.stride() for e in expected]
-
-
-@pytest.mark.parametrize("operand", ["input", "weight"])
-def test_view_of_a_leaf_made_without_grad_mode_is_left_to_stock(operand: str) -> None:
-    """Stock's own views of it raise in backward once the leaf is modified."""
-
-    def step() -> None:
-        leaf = torch.randn(2, 5, 4, requires_grad=True)
-        with torch.no_grad():
-            view = leaf[0]
-        other = torch.randn(3, 4, requires_grad=True)
-        y = F.linear(view, other) if operand == "input" else F.linear(other, view)
-        leaf.detach().mul_(2)
-        y.sum().backward()
-
-    with pytest.raises(RuntimeError, match="was created in no_grad mode and its base"):
-        step()
-    with (
-        noalias.enabled("linear"),
-        pytest.raises(RuntimeError, match="was created in no_grad mode and its base"),
-    ):
-        step()
-
-
-@pytest.mark.parametrize("operand", ["weight", "input"])
-def test_linear_gives_an_inference_tensor_the_gradient_it_asks_for(operand: str) -> None:
-    with torch.inference_mode():
-        made = {"input": torch.ones(2, 3, 4), "weight": torch.ones(5, 4)}
-        made[operand].requires_grad_()
-    operands = {"input": torch.ones(2, 3, 4), "weight": torch.ones(5, 4)} | {operand: made[operand]}
-
-    assert not F.linear(operands["input"], operands["weight"]).requires_grad
-    noalias.linear(operands["input"], operands["weight"]).sum().backward()
-    assert made[operand].grad is not None
-
-
-def test_bias_that_is_not_contiguous_is_left_to_stock() -> None:
-    x, weight, bias = torch.randn(4, 4, 2), torch.randn(2, 2), torch.randn(4, 2)[::2, 0]
-    weight.requires_grad_()
-    expected = F.linear(x, weight, bias)
-    with noalias.enabled("linear"):
-        got = F.linear(x, weight, bias)
-
-    assert torch.equal(got, expected)
-    assert got._version == expected._version  # stock adds such a bias in place
-    assert noalias.graph.names(got) == noalias.graph.names(expected)
-
-
-def test_routed_linear_under_torch_func_is_no_view_of_the_level() -> None:
-    views: list[bool] = []
-
-    def loss(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
-        y = F.linear(x, weight, bias)
-        views.append(y._is_view())
-        y.relu_()
-        return y.square().sum()
-
-    arguments = torch.randn(5, 4), torch.randn(5), torch.randn(2, 3, 4)
-    expected = torch.func.grad(loss, argnums=(0, 1))(*arguments)
-    with noalias.enabled("linear"):
-        got = torch.func.grad(loss, argnums=(0, 1))(*arguments)
-
-    assert views[1] is False
-    assert all(map(torch.equal, got, expected))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(6, 7), (5, 6, 7)])
-@pytest.mark.parametrize("dims", [(0, None, None), (None, 0, 0), (0, 0, 0), (None, None, 0)])
-def test_routed_linear_under_vmap_has_stocks_bits(
-    dtype: torch.dtype, shape: tuple[int, ...], dims: tuple[int | None, ...]
-) -> None:
-    def loss(*operands: Tensor) -> Tensor:
-        return F.linear(*operands).sin().sum()
-
-    shapes = shape, (8, 7), (8,)
-    operands = [
-        torch.randn(size if dim is None else (3, *size), dtype=dtype)
-        for size, dim in zip(shapes, dims, strict=True)
-    ]
-
-    def step() -> list[Tensor]:
-        values = torch.func.vmap(F.linear, dims)(*operands)
-        per_sample = torch.func.vmap(torch.func.grad(loss, (0, 1, 2)), dims)(*operands)
-        return [values, *per_sample]
-
-    expected = step()
-    with noalias.enabled("linear"):
-        got = step()
-    assert all(map(torch.equal, got, expected))
-
-
-@pytest.mark.parametrize("shape", [(6, 7), (5, 6, 7)])
-def test_batched_gradients_of_routed_linear_have_stocks_bits(shape: tuple[int, ...]) -> None:
-    operands = [torch.randn(size, requires_grad=True) for size in (shape, (8, 7), (8,))]
-    gradients = torch.randn(3, *shape[:-1], 8)
-
-    def step() -> tuple[Tensor, ...]:
-        y = F.linear(*operands)
-        return torch.autograd.grad(y, operands, gradients, is_grads_batched=True)
-
-    expected = step()
-    with noalias.enabled("linear"):
-        got = step()
-    assert all(map(torch.equal, got, expected))
-
-
-def test_batched_gradients_of_linear_are_not_computed_one_by_one() -> None:
-    operands = [torch.randn(size, requires_grad=True) for size in ((5, 6, 7), (8, 7), (8,))]
-    y = noalias.linear(*operands)
-    show = torch._C._debug_only_display_vmap_fallback_warnings
-    show(True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # that an operator falls back to a loop over samples
-            torch.autograd.grad(y, operands, torch.randn(3, 5, 6, 8), is_grads_batched=True)
-    finally:
-        show(False)
-
-
 @pytest.mark.parametrize("cure", ["hidden_base", "linear"])
 def test_make_fx_sees_stock_pytorch(cure: str) -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -331,25 +179,6 @@ def test_make_fx_sees_stock_pytorch(cure: str) -> None:
     expected = make_fx(step)(*arguments).code
     with noalias.enabled(cure):
         assert make_fx(step)(*arguments).code == expected
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (torch.randn(2, 3, 4), torch.randn(5, 3), None),
-        (torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(4)),
-        (torch.randn(2, 3, 4), torch.randn(5, 4, dtype=torch.float64), None),
-    ],
-)
-def test_routed_linear_raises_stocks_own_errors(
-    arguments: tuple[Tensor, Tensor, Tensor | None],
-) -> None:
-    with pytest.raises(RuntimeError) as expected:
-        F.linear(*arguments)
-    with noalias.enabled("linear"), pytest.raises(RuntimeError) as got:
-        F.linear(*arguments)
-
-    assert str(got.value) == str(expected.value)
 
 
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])

@@ -136,3 +136,18 @@ def test_families_that_died_are_swept_and_addresses_reused() -> None:
         (first.sum() + second.sum()).backward()
 
     assert noalias.status().cured == 500
+
+
+def test_a_sibling_whose_data_was_replaced_hides_no_observer() -> None:
+    """Its memory is another: what else holds the base's memory is no sibling."""
+    x, w = torch.randn(2, 6, requires_grad=True), torch.randn(2, 3, requires_grad=True)
+    with noalias.enabled("hidden_base"):
+        left, right = (x * 2).chunk(2, -1)
+        seen = right.detach()
+        product = w * seen  # which saves it
+        left.data = torch.zeros(2, 3)
+        with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+            right.mul_(2)
+    product.sum().backward()
+    assert w.grad is not None
+    assert torch.equal(w.grad, seen)

@@ -177,8 +177,11 @@ NodeOf<LinearBackward> make_history(
   // reshape that was made later, as the input of a folded addmm does.
   const bool folded = bias.defined() && input.dim() != 2 &&
       input.is_contiguous_or_false();
-  node->edges_.weight_first =
-      folded || !(input.requires_grad() && input.is_leaf());
+  // And the product's first operand before the transposed second, if one tensor is
+  // both.
+  node->edges_.weight_first = (folded ||
+                               !(input.requires_grad() && input.is_leaf())) &&
+      !input.is_same(weight);
   node->set_next_edges(
       node->edges_.weight_first
           ? torch::autograd::collect_next_edges(bias, weight, input)
@@ -189,15 +192,19 @@ NodeOf<LinearBackward> make_history(
   node->on_pattern_ = sparse && to_weight && pattern_gradients();
   if (to_weight) {
     node->input_ = SavedVariable(input, /*is_output=*/false);
+    if (input.dim() != 2 && !input.is_view()) {
+      node->input_memory_ = HeldMemory::of(input);
+    }
   }
   if (to_input || node->on_pattern_) {
     node->weight_ = SavedVariable(weight, /*is_output=*/false);
+    node->weight_memory_ = HeldMemory::of(weight);
   }
   if (!sparse) {
-    node->input_transposed_ = to_input && !to_weight &&
-        !input.is_contiguous_or_false() && input_lies_transposed(input);
-    node->weight_transposed_ = to_weight && !to_input &&
-        !weight.is_contiguous_or_false() && weight_lies_transposed(weight);
+    node->input_transposed_ =
+        to_input && !to_weight && input_lies_transposed(input);
+    node->weight_transposed_ =
+        to_weight && !to_input && weight_lies_transposed(weight);
   }
   if (node->should_compute_output(LinearEdges::bias)) {
     node->plain_bias_ =
@@ -307,17 +314,20 @@ LinearGradients linear_backward_autograd(
       !stays_whole({&x, &grad_output, &w})) {
     return linear_backward_product(input, grad_output, weight, output_mask);
   }
-  // Nothing that is asked for depends on the others: an edge to them would carry
-  // no gradient, of which a custom Function behind it makes zeros.
+  // Each gradient depends on two operands, the bias's on one; what depends on nothing
+  // that requires grad has no history, as in PyTorch's composite.
   const Tensor none;
-  const Tensor& x_used = output_mask[1] ? x : none;
-  const Tensor& w_used = output_mask[0] ? w : none;
-  const bool history = c10::GradMode::is_enabled() &&
-      (wants_history(x_used) || wants_history(grad_output) ||
-       wants_history(w_used));
-  NodeOf<LinearBackwardBackward> node;
-  if (history) {
+  const auto history_of = [&](LinearGradient of,
+                              const Tensor& x_used,
+                              const Tensor& w_used) {
+    NodeOf<LinearBackwardBackward> node;
+    if (!output_mask[static_cast<size_t>(of)] || !c10::GradMode::is_enabled() ||
+        !(wants_history(x_used) || wants_history(grad_output) ||
+          wants_history(w_used))) {
+      return node;
+    }
     node = make_node<LinearBackwardBackward>();
+    node->of_ = of;
     node->set_next_edges(
         torch::autograd::collect_next_edges(x_used, grad_output, w_used));
     const auto save = [](const Tensor& tensor) {
@@ -329,9 +339,16 @@ LinearGradients linear_backward_autograd(
     if (node->should_compute_output(1)) {
       node->input_ = save(x_used);
       node->weight_ = save(w_used);
-      node->grad_output_ = save(grad_output);
+      if (of == LinearGradient::kBias) {
+        node->grad_output_sizes_ = grad_output.sym_sizes().vec();
+      }
     }
-  }
+    return node;
+  };
+  // In this order, which is that of their sequence numbers.
+  const auto of_input = history_of(LinearGradient::kInput, none, w);
+  const auto of_weight = history_of(LinearGradient::kWeight, x, none);
+  const auto of_bias = history_of(LinearGradient::kBias, none, none);
   LinearGradients result;
   {
     at::AutoDispatchBelowADInplaceOrView guard;
@@ -345,17 +362,15 @@ LinearGradients linear_backward_autograd(
               output_mask);
   }
   auto& [dx, dw, db] = result;
-  if (history) {
-    // Each gradient depends on two operands, the bias's on one; what depends on
-    // nothing that requires grad has no history, as in PyTorch's composite.
-    const bool by_grad = wants_history(grad_output);
-    torch::autograd::set_history(
-        variable_list{
-            by_grad || wants_history(w) ? dx : none,
-            by_grad || wants_history(x) ? dw : none,
-            by_grad ? db : none},
-        node);
-  }
+  const auto record = [](const Tensor& gradient,
+                         const NodeOf<LinearBackwardBackward>& node) {
+    if (node != nullptr) {
+      torch::autograd::set_history(gradient, node);
+    }
+  };
+  record(dx, of_input);
+  record(dw, of_weight);
+  record(db, of_bias);
   if (carries_tangent(x) || carries_tangent(grad_output) || carries_tangent(w)) {
     const auto [tx, tw, tb] =
         linear_backward_tangent(x, grad_output, w, output_mask);

@@ -35,9 +35,11 @@ struct FirstOrder {
 };
 
 struct SecondOrder {
+  LinearGradient of;
   Tensor input;
   Tensor grad_output;
   Tensor weight;
+  std::vector<c10::SymInt> grad_output_sizes;
   Mask mask;
 };
 
@@ -129,44 +131,38 @@ variable_list gradients(const variable_list& grads, const FirstOrder& saved) {
 
 // The derivative of linear_backward is made of linear and of itself: with v_x,
 // v_W and v_b for the gradients that arrive at its three outputs,
-//   of x:  g conj(v_W)             = linear_backward(.., g, v_W)[0]
-//   of W:  g^T conj(v_x)           = linear_backward(v_x, g, ..)[1]
-//   of g:  (x v_W^T + v_b) + v_x W^T = linear(x, v_W) + v_b + linear(v_x, W)
-// in the order in which the engine adds up what addmm's nodes give, or last bits
-// would differ from PyTorch's: v_b is not fused into a product.
+//   of x:  g conj(v_W)   = linear_backward(.., g, v_W)[0]
+//   of W:  g^T conj(v_x) = linear_backward(v_x, g, ..)[1]
+//   of g:  v_x W^T = linear(v_x, W),  x v_W^T = linear(x, v_W)  and  v_b,
+// which the engine adds up.
 variable_list gradients(const variable_list& grads, const SecondOrder& saved) {
-  const Tensor& v_input = grads[0];
-  const Tensor& v_weight = grads[1];
-  const Tensor& v_bias = grads[2];
+  const Tensor& v = grads[0];
   variable_list result(3);
-  const bool to_input = saved.mask[0] && v_weight.defined();
-  const bool to_weight = saved.mask[2] && v_input.defined();
-  if (to_input || to_weight) {
-    auto [input, weight, none] = call_linear_backward(
-        given(v_input),
-        saved.grad_output,
-        given(v_weight),
-        {to_input, to_weight, false});
-    result[0] = std::move(input);
-    result[2] = std::move(weight);
+  if (!v.defined()) {
+    return result;
   }
-  if (saved.mask[1]) {
-    Tensor sum;
-    auto add = [&sum](const Tensor& term) {
-      sum = sum.defined() ? at::add(sum, term) : term;
-    };
-    if (v_weight.defined()) {
-      add(call_linear(saved.input, v_weight, std::nullopt));
-    }
-    if (v_bias.defined()) {
-      add(sum.defined()
-              ? v_bias
-              : v_bias.expand_symint(saved.grad_output.sym_sizes()));
-    }
-    if (v_input.defined()) {
-      add(call_linear(v_input, saved.weight, std::nullopt));
-    }
-    result[1] = sum;
+  switch (saved.of) {
+    case LinearGradient::kInput:
+      if (saved.mask[2]) {
+        result[2] = std::get<1>(call_linear_backward(
+            v, saved.grad_output, std::nullopt, {false, true, false}));
+      }
+      if (saved.mask[1]) {
+        result[1] = call_linear(v, saved.weight, std::nullopt);
+      }
+      break;
+    case LinearGradient::kWeight:
+      if (saved.mask[0]) {
+        result[0] = std::get<0>(call_linear_backward(
+            std::nullopt, saved.grad_output, v, {true, false, false}));
+      }
+      if (saved.mask[1]) {
+        result[1] = call_linear(saved.input, v, std::nullopt);
+      }
+      break;
+    case LinearGradient::kBias:
+      result[1] = v.expand_symint(saved.grad_output_sizes);
+      break;
   }
   return result;
 }
@@ -208,18 +204,22 @@ FirstOrder unpack_first(PackedArgs args) {
 
 PackedArgs pack(const SecondOrder& saved) {
   PackedArgs args;
+  args.pack(static_cast<int64_t>(saved.of));
   args.pack(saved.input);
   args.pack(saved.grad_output);
   args.pack(saved.weight);
+  args.pack(saved.grad_output_sizes);
   args.pack(std::vector<bool>(saved.mask.begin(), saved.mask.end()));
   return args;
 }
 
 SecondOrder unpack_second(PackedArgs args) {
-  SecondOrder saved;
+  SecondOrder saved{};
+  saved.of = static_cast<LinearGradient>(args.unpack<int64_t>());
   saved.input = args.unpack<Tensor>();
   saved.grad_output = args.unpack<Tensor>();
   saved.weight = args.unpack<Tensor>();
+  saved.grad_output_sizes = args.unpack<std::vector<c10::SymInt>>();
   saved.mask = unpack_mask(args);
   return saved;
 }
@@ -272,6 +272,8 @@ void LinearBackward::release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
   input_.reset_data();
   weight_.reset_data();
+  input_memory_.reset();
+  weight_memory_.reset();
 }
 
 variable_list LinearBackward::apply(variable_list&& grads) {
@@ -282,8 +284,8 @@ variable_list LinearBackward::apply(variable_list&& grads) {
   return gradients(
       grads,
       FirstOrder{
-          input_.unpack(),
-          weight_.unpack(),
+          under_held(input_.unpack(), input_memory_),
+          under_held(weight_.unpack(), weight_memory_),
           asked_of(*this, edges_),
           edges_,
           input_transposed_,
@@ -353,16 +355,20 @@ variable_list LinearBackwardBackward::apply(variable_list&& grads) {
   return gradients(
       grads,
       SecondOrder{
+          of_,
           input_.unpack(),
           grad_output_.unpack(),
           weight_.unpack(),
+          grad_output_sizes_,
           asked_of(*this)});
 }
 
 void LinearBackwardBackward::compiled_args(CompiledNodeArgs& args) const {
+  args.collect(static_cast<int64_t>(of_));
   args.collect(input_, /*is_output=*/false);
   args.collect(grad_output_, /*is_output=*/false);
   args.collect(weight_, /*is_output=*/false);
+  args.collect(grad_output_sizes_);
 }
 
 variable_list LinearBackwardBackward::apply_with_saved(
@@ -371,10 +377,13 @@ variable_list LinearBackwardBackward::apply_with_saved(
   saved.before(input_);
   saved.before(grad_output_);
   saved.before(weight_);
+  saved.before(grad_output_sizes_);
   const SecondOrder unpacked{
+      of_,
       input_.unpack(),
       grad_output_.unpack(),
       weight_.unpack(),
+      grad_output_sizes_,
       asked_of(*this)};
   auto result = record_call(
       *this,
@@ -387,6 +396,7 @@ variable_list LinearBackwardBackward::apply_with_saved(
   saved.after(input_);
   saved.after(grad_output_);
   saved.after(weight_);
+  saved.after(grad_output_sizes_);
   return result;
 }
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include "compat.h"
+#include "held_memory.h"
 #include "linear.h"
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +49,9 @@ struct LinearBackward final : public Node {
   // does. What the other one's layout decides is remembered by itself.
   SavedVariable input_;
   SavedVariable weight_;
+  // See Note [What a view holds on to].
+  std::optional<HeldMemory> input_memory_;
+  std::optional<HeldMemory> weight_memory_;
   LinearEdges edges_;
   bool input_transposed_ = false;
   bool weight_transposed_ = false;
@@ -59,7 +64,14 @@ struct LinearBackward final : public Node {
   std::vector<c10::SymInt> bias_shape_;
 };
 
-// grad_x = g conj(W),  grad_W = g^T conj(x),  grad_b = sum of g.
+// grad_x = g conj(W),  grad_W = g^T conj(x),  grad_b = sum of g: which of the three
+// a node is the history of. One for each, as PyTorch has: a common node would wait
+// for the gradients of all three before it passes any on, and the sums that they
+// are part of would be taken in another order; and it would have edges to operands
+// that the one which is asked for does not depend on, along which no gradient
+// comes, of which a custom Function makes zeros.
+enum class LinearGradient : int64_t { kInput, kWeight, kBias };
+
 // Edges: self (x), grad_output (g), weight (W).
 struct LinearBackwardBackward final : public Node {
   variable_list apply(variable_list&& grads) override;
@@ -74,9 +86,12 @@ struct LinearBackwardBackward final : public Node {
       const variable_list& grads,
       torch::dynamo::autograd::SwapSavedVariables& saved) override;
 
+  LinearGradient of_ = LinearGradient::kInput;
   SavedVariable input_;
   SavedVariable grad_output_;
   SavedVariable weight_;
+  // Kept of the bias's.
+  std::vector<c10::SymInt> grad_output_sizes_;
 };
 
 } // namespace noalias

@@ -4,9 +4,19 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
+#include <c10/core/SymBool.h>
 #include <c10/util/SmallVector.h>
 
 namespace noalias {
+
+namespace {
+
+// False where a traced program does not know yet.
+bool is_surely(const c10::SymInt& left, const c10::SymInt& right) {
+  return TORCH_GUARD_OR_FALSE(left.sym_eq(right));
+}
+
+} // namespace
 
 // reshape and not flatten: flatten in a backward breaks batched gradient checks.
 // The row count is spelled out because -1 is refused where a dimension is zero.
@@ -46,31 +56,35 @@ Tensor restore(const Tensor& rows, const Tensor& like, c10::SymInt features) {
 // being differentiated lies transposed (torch/csrc/autograd/FunctionsManual.cpp,
 // mm_mat1_grad and mm_mat2_grad). A transposed product adds up in another order,
 // so the same choice is made here.
+// Asked of strides as they are: one of a dimension of one element says nothing of
+// how a matrix lies, but PyTorch looks at it all the same.
 bool lies_transposed(const Tensor& matrix) {
-  return matrix.sym_stride(0) == 1 &&
-      matrix.sym_stride(1) == matrix.sym_size(0);
+  return is_surely(matrix.sym_stride(0), 1) &&
+      is_surely(matrix.sym_stride(1), matrix.sym_size(0));
 }
 
 bool input_lies_transposed(const Tensor& input) {
   if (input.dim() == 2) {
     return lies_transposed(input);
   }
-  if (input.is_contiguous()) {
-    return false;
-  }
   // What lies_transposed says of the flattened input, without flattening it.
   c10::SymInt rows = 1;
   for (int64_t i = input.dim() - 2; i >= 0; --i) {
-    if (input.sym_size(i) != 1 && input.sym_stride(i) != rows) {
+    if (!is_surely(input.sym_size(i), 1) &&
+        !is_surely(input.sym_stride(i), rows)) {
       return false;
     }
     rows = rows * input.sym_size(i);
   }
-  return input.sym_stride(-1) == rows;
+  // One row is as long as what lies between it and the next.
+  return is_surely(input.sym_stride(-1), rows) &&
+      (!is_surely(rows, 1) || is_surely(input.sym_size(-1), 1));
 }
 
 bool weight_lies_transposed(const Tensor& weight) {
-  return !weight.is_contiguous() && !lies_transposed(weight.t());
+  return !(
+      is_surely(weight.sym_stride(1), 1) &&
+      is_surely(weight.sym_stride(0), weight.sym_size(1)));
 }
 
 Tensor grad_input_rows(

@@ -95,14 +95,18 @@ class Families {
       }
       if (other.is_same(view)) {
         is_part = true;
-      } else if (part.dropped) {
+        continue;
+      }
+      const auto* other_meta = part.dropped
+          ? nullptr
+          : view_of(other, base.unsafeGetTensorImpl());
+      if (part.dropped || other_meta != nullptr) {
+        // Its `.data` may have been replaced.
         siblings.storage += other.has_storage() && base.has_storage() &&
             other.storage().is_alias_of(base.storage());
-      } else if (
-          const auto* other_meta =
-              view_of(other, base.unsafeGetTensorImpl())) {
+      }
+      if (other_meta != nullptr) {
         siblings.base += owners_in_metadata(*other_meta);
-        siblings.storage += 1;
       }
     }
     return is_part ? std::optional<Discount>(siblings) : std::nullopt;
