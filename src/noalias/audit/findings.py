@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from noalias.audit import codes, excerpt
 from noalias.audit.finding import Finding
-from noalias.audit.sightings import Key, Sighting
+from noalias.audit.sightings import LOOP, Key, Sighting
 
 if TYPE_CHECKING:
     from noalias.audit.recorder import Recorder
@@ -86,6 +86,8 @@ def _cure(key: Key, sighting: Sighting, source: str) -> str:
         return f"noalias.enable(); without it, {away}"
     if key.code == "NA102":
         seen = " or drop what sees the base before this line" if sighting.observers else ""
+        if sighting.largest >= LOOP and sighting.verdict == "observable":
+            return f"noalias.enable(): one copy for each write less; without it, {away}{seen}"
         return f"{away}{seen}"
     if key.code == "NA201":
         return "noalias.enable(); without it, collect the slices and torch.stack them once"
