@@ -20,8 +20,9 @@ program differ by on a quiet machine."""
 
 MISSED = (
     "Predicted is what the findings' own copies come to. The measured step has every cure on, "
-    "which also saves copies that belong to no finding (linear's, those of gradients added up "
-    "slice by slice), and its peak may lie where no finding is."
+    "which also saves what belongs to no finding (linear's copies, those of gradients added up "
+    "slice by slice, memory of gradients that are updated in place). And an operator whose "
+    "gradient no alias has laid out anew may copy it itself."
 )
 """Why a prediction that the measurement does not bear out need not be wrong about its line."""
 
@@ -156,7 +157,7 @@ def cost_text(finding: Finding) -> str:
     copies = plural(finding.copies, "copy", "copies")
     text = f"{copies} in backward, {bytes_text(finding.bytes_moved)} moved"
     if finding.extra_peak_bytes:
-        text += f", +{bytes_text(finding.extra_peak_bytes)} peak"
+        text += f", up to +{bytes_text(finding.extra_peak_bytes)} peak"
     return text
 
 

@@ -78,6 +78,9 @@ void bind_audit(py::module_& module) {
       .def_readonly("view_bytes", &RewrittenHistories::view_bytes)
       .def_readonly("restored", &RewrittenHistories::restored)
       .def_readonly("restored_bytes", &RewrittenHistories::restored_bytes)
+      .def_readonly("chained", &RewrittenHistories::chained)
+      .def_readonly("first_writes", &RewrittenHistories::first_writes)
+      .def_readonly("small", &RewrittenHistories::small)
       .def_readonly("sequence_number", &RewrittenHistories::sequence_number)
       .def_readonly("thread", &RewrittenHistories::thread)
       .def_readonly("wrapped", &RewrittenHistories::wrapped);
