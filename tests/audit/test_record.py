@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from audit_steps import audited, codes, leaf, only
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import noalias
 from noalias.audit.result import Report
@@ -224,6 +225,56 @@ def test_results_and_gradients_are_bit_identical_under_audit() -> None:
         under_audit = train()
 
     assert all(torch.equal(a, b) for a, b in zip(plain, under_audit, strict=True))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_write_is_found_and_recomputed_as_in_stock(reentrant: bool) -> None:
+    """What stops a recomputation is an error that comes out of the in-place call."""
+
+    def block(x: Tensor) -> Tensor:
+        return F.leaky_relu(F.instance_norm(x), inplace=True)  # checkpointed
+
+    def step() -> Tensor:
+        x.grad = None
+        checkpoint(block, x, use_reentrant=reentrant).square().sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    x = leaf(2, 3, 4)
+    expected = step()
+    found: list[Tensor] = []
+    finding = only(audited(lambda: found.append(step())))
+
+    assert (finding.code, finding.line) == ("NA101", line_of("inplace=True)  # checkpointed"))
+    assert finding.copies == 4
+    assert finding.made_by is not None
+    assert finding.made_by.operator == "aten::instance_norm"
+    assert torch.equal(found[0], expected)
+
+
+def test_backward_inside_backward_ends_no_step() -> None:
+    """A reentrant checkpoint calls backward on its own part."""
+
+    def step() -> None:
+        checkpoint(torch.exp, x, use_reentrant=True).sum().backward()
+
+    x = leaf(2, 3)
+
+    assert audited(step).steps.seen == 1
+
+
+def test_error_out_of_a_hook_inside_an_in_place_call_arrives_as_it_was() -> None:
+    def pack(tensor: Tensor) -> Tensor:
+        raise KeyError("mine")
+
+    def step() -> None:
+        y = (x * 2).view(-1)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            y.exp_()
+
+    x = leaf(2, 3)
+    with pytest.raises(KeyError, match="mine"):
+        audited(step)
 
 
 def test_thousand_steps_under_audit_do_not_grow(core: Core) -> None:

@@ -31,7 +31,7 @@ py::cpp_function observed(py::object function, py::object observer) {
               const py::args& args, const py::kwargs& kwargs) -> py::object {
     observer.attr("begin")(args, kwargs);
     std::optional<at::RecordFunctionGuard> unobserved;
-    if (!records_history(args) && trail_is_only_observer()) {
+    if (!records_history(args) && backward_may_go_unobserved()) {
       unobserved.emplace(/*is_enabled=*/false);
     }
     auto result = py::reinterpret_steal<py::object>(
