@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from typing import TYPE_CHECKING
 
@@ -107,7 +108,7 @@ def _cure(key: Key, sighting: Sighting, source: str) -> str:
 
 def _out_of_place(operator: str, source: str) -> str:
     """The change to the line, as concrete as its text allows."""
-    source = source.partition("  #")[0].rstrip()
+    source = _statement(operator, source.partition("  #")[0].rstrip())
     if "inplace=True" in source:
         return "take inplace=True away"
     for sign in ("+", "-", "*", "/", "@", "|", "&"):
@@ -122,6 +123,16 @@ def _out_of_place(operator: str, source: str) -> str:
     if operator in ("copy_", "fill_", "zero_", "index_put_", "masked_fill_"):
         return "build the tensor out of place (torch.where, torch.cat, masked_fill)"
     return f"use the out-of-place {operator.rstrip('_')}" if operator else "write out of place"
+
+
+def _statement(operator: str, source: str) -> str:
+    """The one of several statements on a line that calls the operator."""
+    try:
+        parts = [ast.get_source_segment(source, part) or "" for part in ast.parse(source).body]
+    except SyntaxError:  # a part of a statement, or the head of a block
+        return source
+    calls = [part for part in parts if f".{operator}(" in part]
+    return calls[0] if len(calls) == 1 else source
 
 
 def _plain(operator: str) -> str:
