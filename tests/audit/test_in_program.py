@@ -18,8 +18,8 @@ from noalias.audit.result import Report
 # PyTorch's profiler writes to stderr by itself.
 pytestmark = pytest.mark.usefixtures("core", "capfd")
 
-STEPS = 28
-"""Four more than are recorded, profiled, settling and timed."""
+STEPS = 30
+"""A few more than are recorded, profiled, settling and timed."""
 
 
 def priced(step: Callable[[], object]) -> Report:
@@ -110,6 +110,64 @@ def test_program_trains_as_it_does_in_stock_while_its_price_is_measured(
     assert noalias.status().active == ()
 
 
+def test_lines_that_are_used_once_each_are_all_found() -> None:
+    """A program without a loop: none of its backward calls is taken for a step to measure."""
+
+    def hidden() -> Tensor:
+        return F.leaky_relu(F.instance_norm(x[None]), inplace=True)
+
+    def einsum() -> Tensor:
+        return torch.einsum("ij,kj->ik", x, x).add_(1)
+
+    def observable() -> Tensor:
+        base = x * 2
+        base.view(-1).mul_(3)
+        return base
+
+    def filled() -> Tensor:
+        row, out = x.sum(0), torch.zeros(8, 5)
+        for t in range(8):
+            out[t] = row
+        return out
+
+    x = torch.randn(6, 5, requires_grad=True)
+    recorder = Recorder(done=lambda steps: comparison.step_done(steps))
+    comparison = InProgram(recorder)
+    report = Report()
+    recorder.start()
+    for part in (x.exp, x.exp, hidden, hidden, einsum, x.exp, observable, filled, hidden):
+        part().sum().backward()
+    comparison.end()
+    recorder.stop()
+    fill(report, recorder)
+    comparison.fill(report)
+    recorder.close()
+
+    codes = sorted(finding.code for finding in report.findings)
+    assert codes == ["NA101", "NA101", "NA102", "NA201"]
+    assert any("10 backward calls on that pay in the same lines" in n for n in report.notes)
+
+
+def test_steps_are_measured_once_one_pays_in_the_lines_of_the_one_before() -> None:
+    def step() -> None:
+        calls.append(1)
+        y = torch.einsum("ij,kj->ik", x, x)
+        if len(calls) == 2:
+            y.mul_(2)
+        y.add_(1)
+        y.sum().backward()
+        optimizer.step()
+
+    calls: list[int] = []
+    x = torch.randn(6, 5, requires_grad=True)
+    optimizer = torch.optim.SGD([x], lr=0.0)
+    report = priced(step)
+
+    assert {finding.operator for finding in report.findings} == {"aten::mul_", "aten::add_"}
+    assert report.price is not None
+    assert report.price.runs == InProgram.PAIRS
+
+
 def test_with_the_cures_asked_for_the_hook_runs_again_afterwards() -> None:
     """What an audit leaves alone is its own affair: `enable()` is not changed by it."""
     ran: list[Tensor] = []
@@ -129,7 +187,7 @@ def test_with_the_cures_asked_for_the_hook_runs_again_afterwards() -> None:
     assert len(ran) == 1
 
 
-@pytest.mark.parametrize("failing", range(1, 27))
+@pytest.mark.parametrize("failing", range(1, 29))
 def test_error_is_explained_in_whatever_step_of_a_program_it_happens(failing: int) -> None:
     """Recorded, profiled, settling and timed ones, with the cures and without."""
 

@@ -22,6 +22,7 @@ from noalias.audit.report.units import plural
 if TYPE_CHECKING:
     from noalias.audit.recorder import Recorder
     from noalias.audit.result import Report
+    from noalias.audit.sightings import Key
 
 _COMPANY = "the program runs audits of its own, so no steps were run with the cures to measure them"
 _LINEAR = "aten::linear"
@@ -34,14 +35,18 @@ _SPARED = (
 class InProgram:
     """Compares steps of a running program: some run with the cures, some without.
 
-    `step_done` is called between two steps. The first steps are recorded as they are; then the two
-    kinds take turns (Note [Stock and cured in turns]), and then recording goes on.
+    `step_done` is called between two steps. The first steps are recorded as they are, until one
+    is like the one before; then the two kinds take turns (Note [Stock and cured in turns]), and
+    then recording goes on.
     """
 
     RECORDED = 2
     PAIRS = 5
     FEWEST = RECORDED + 6
     """Steps that a program must have for a price."""
+    ALIKE_CALLS = 4
+    """Without an optimizer a step is a backward call, and two that are alike make no loop yet."""
+    FEWEST_CALLS = ALIKE_CALLS + 6
 
     def __init__(self, recorder: Recorder) -> None:
         self.comparison = Comparison(recorder, asked_for=False)
@@ -50,13 +55,18 @@ class InProgram:
         self._now: tuple[Kind, str] | None = None
         self._began = 0.0
         self._over = False
+        self._counts: dict[Key, int] = {}
+        self._lines: frozenset[Key] = frozenset()
+        self._alike = 0
         recorder.when_joined = self._interrupted
 
     def step_done(self, steps: int) -> None:
         """Measure the step that ended, and make ready for the next."""
-        if self._over or steps < self.RECORDED:
+        if self._over:
             return
-        if steps == self.RECORDED and self._now is None:
+        if self._now is None:
+            if not self._repeats():
+                return
             if not hearing.alone():
                 self._recorder.faults[_COMPANY] = None
                 self._over = True
@@ -90,6 +100,18 @@ class InProgram:
         self._now = None
         self._over = True
 
+    def _repeats(self) -> bool:
+        """Whether the program takes the same step again and again: the step that ended paid in the
+        lines that the ones before paid in. What begins later is not recorded while it is measured.
+        """
+        counts = {key: sighting.count for key, sighting in self._recorder.told().items()}
+        lines = frozenset(key for key, count in counts.items() if count != self._counts.get(key))
+        self._alike = self._alike + 1 if lines == self._lines else 1
+        self._counts, self._lines = counts, lines
+        if self._recorder.steps.has_optimizer:
+            return self._alike >= self.RECORDED
+        return bool(lines) and self._alike >= self.ALIKE_CALLS
+
     def _spare_linear(self) -> None:
         for key, sighting in self._recorder.seen.items():
             maker = sighting.made_by
@@ -109,7 +131,11 @@ class InProgram:
         self.comparison.fill(report)
         if report.price is None and report.steps.seen and not self._recorder.faults:
             ran = f"the program ran {plural(report.steps.seen, 'step')}"
-            note = f"{ran}; the price of its aliases is measured from {self.FEWEST} on"
+            if self._recorder.steps.has_optimizer:
+                fewest = f"{self.FEWEST} on, once a step pays in the lines of the one before"
+            else:
+                fewest = f"{self.FEWEST_CALLS} backward calls on that pay in the same lines"
+            note = f"{ran}; the price of its aliases is measured from {fewest}"
             report.notes = (*report.notes, note)
 
     def _finish(self) -> None:
