@@ -145,6 +145,14 @@ def test_lines_that_are_used_once_each_are_all_found() -> None:
 
     codes = sorted(finding.code for finding in report.findings)
     assert codes == ["NA101", "NA101", "NA102", "NA201"]
+    # For a step that the line is used in, and not for the others, too.
+    costs = {(f.operator, f.count, f.copies) for f in report.findings}
+    assert costs == {
+        ("aten::leaky_relu_", 1, 4),
+        ("aten::add_", 1, 4),
+        ("aten::mul_", 1, 3),
+        ("aten::copy_", 8, 10),
+    }
     assert any("10 backward calls on that pay in the same lines" in n for n in report.notes)
 
 

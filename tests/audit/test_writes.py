@@ -128,12 +128,3 @@ def test_returned_view_that_was_written_to_is_told_by_the_line_that_made_the_vie
     finding = only(report)
     assert (finding.operator, finding.source) == ("aten::view", "out = (x * 2).view(-1)")
     assert finding.count == 1  # in each step, of three
-
-
-def test_change_to_the_line_is_that_of_the_statement_which_writes() -> None:
-    def step() -> None:
-        base = x * 2; y = base.view(-1); y.mul_(3); base.sum().backward()  # fmt: skip # noqa: E702
-
-    x = leaf(2, 3)
-
-    assert only(audited(step)).cure.startswith("write y = y.mul(3) or ")

@@ -198,6 +198,8 @@ class Recorder:
             self.recorded_steps = 0  # backward calls until an optimizer stepped, if any
         if self._counting:
             self.recorded_steps += 1
+            for sighting in self.seen.values():
+                sighting.count_step(first=self.recorded_steps == 1)
         if self._done is not None and os.getpid() == self._process:
             self._done(steps)
 
