@@ -58,8 +58,12 @@ def view_and_hook_on_its_node(x: Tensor) -> Tensor:
     return y.mul_(0.5)
 
 
+def linear_of(x: Tensor) -> Tensor:
+    return F.linear(x[None], torch.ones(2, 5), torch.ones(2))
+
+
 def linear_and_hook(x: Tensor) -> Tensor:
-    y = F.linear(x[None], torch.ones(2, 5), torch.ones(2))
+    y = linear_of(x)
     y.register_hook(hundredfold)
     return y.relu_()
 
@@ -105,8 +109,10 @@ def test_program_trains_as_it_does_in_stock_while_its_price_is_measured(
     (report,) = reports
     assert report.price is not None
     assert report.price.stock.copies > report.price.cured.copies  # the cures were at work
-    assert ("linear" in report.price.cures) == (forward is not linear_and_hook)
-    assert any("the cure linear" in note for note in report.notes) == (forward is linear_and_hook)
+    # From PyTorch 2.15 on the result of linear is no view, and the hook runs in stock, too.
+    spared = forward is linear_and_hook and linear_of(torch.ones(6, 5).requires_grad_())._is_view()
+    assert ("linear" in report.price.cures) != spared
+    assert any("the cure linear" in note for note in report.notes) == spared
     assert noalias.status().active == ()
 
 
