@@ -10,9 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import noalias
-from noalias.audit.price import InProgram
-from noalias.audit.record import fill
-from noalias.audit.recorder import Recorder
 from noalias.audit.result import Report
 
 # PyTorch's profiler writes to stderr by itself.
@@ -155,52 +152,3 @@ def test_step_that_gives_no_tensor_or_differs_by_itself_is_not_called_exact() ->
     assert silent.price is not None
     assert random.price is not None
     assert (silent.price.exact, random.price.exact) == (None, None)
-
-
-@pytest.mark.parametrize("failing", range(1, 27))
-def test_error_is_explained_in_whatever_step_of_a_program_it_happens(failing: int) -> None:
-    """Recorded, profiled, settling and timed ones, with the cures and without."""
-
-    def step(number: int) -> None:
-        x = torch.randn(2, 3, 4, requires_grad=True)
-        y = F.leaky_relu(F.instance_norm(x), inplace=True)
-        kept = y.exp()
-        if number == failing:
-            kept.add_(1)
-        kept.sum().backward()
-
-    recorder = Recorder(done=lambda steps: comparison.step_done(steps))
-    comparison = InProgram(recorder)
-    report = Report()
-    recorder.start()
-    try:
-        for number in range(1, failing):
-            step(number)
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            step(failing)
-        first, second = torch.ones(2, 3, requires_grad=True).unbind()
-        with pytest.raises(RuntimeError, match="a view and is being modified inplace"):
-            first.add_(second)
-    finally:
-        comparison.end()
-        recorder.stop()
-    fill(report, recorder)
-    recorder.close()
-
-    found = {finding.code: finding for finding in report.findings}
-    assert sorted(found) == ["NA101", "NA302", "NA303"]
-    overwritten = found["NA303"]
-    assert overwritten.source == "kept.add_(1)"
-    assert overwritten.saved_by is not None
-    assert overwritten.saved_by.source == "kept = y.exp()"
-    refused = found["NA302"]
-    assert (refused.source, refused.shape) == ("first.add_(second)", (3,))
-    assert refused.made_by is not None
-    assert refused.made_by.operator == "aten::unbind"
-    assert not recorder.faults
-    assert noalias.status().active == ()
-
-
-def test_fewest_steps_for_a_price_are_those_of_the_first_pair() -> None:
-    # record, record, then: profile, settle, profile, time, settle, time.
-    assert InProgram.FEWEST == 8

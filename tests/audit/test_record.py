@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from audit_steps import audited, codes, leaf, only
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import noalias
-from noalias.audit.finding import Finding
 from noalias.audit.result import Report
 from noalias.native.core import Core
 
@@ -23,29 +24,10 @@ PAYING = Path(__file__).parent / "audited" / "paying.py"
 pytestmark = pytest.mark.usefixtures("core")
 
 
-def audited(step: Callable[[], object], **options: object) -> Report:
-    with noalias.audit(**options) as report:  # type: ignore[arg-type]
-        step()
-    return report
-
-
-def only(report: Report) -> Finding:
-    assert len(report.findings) == 1, [finding.place for finding in report.findings]
-    return report.findings[0]
-
-
-def codes(report: Report) -> list[str]:
-    return sorted(finding.code for finding in report.findings)
-
-
 def line_of(text: str) -> int:
     """Number of the one line of this file that has ``text`` in it, above its own mention."""
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)
-
-
-def leaf(*shape: int) -> Tensor:
-    return torch.randn(shape, requires_grad=True)
 
 
 # What is found.
@@ -100,21 +82,6 @@ def test_finding_says_what_the_view_is_how_it_was_made_and_what_it_costs() -> No
     assert after[0].startswith("AddBackward")
 
 
-def test_observer_of_the_base_is_named() -> None:
-    def step() -> None:
-        kept = x * 2
-        view = kept.view(-1)
-        view.mul_(3)
-        kept.sum().backward()
-
-    x = leaf(2, 3)
-    finding = only(audited(step))
-
-    assert (finding.code, finding.verdict) == ("NA102", "observable")
-    assert any("'kept'" in observer for observer in finding.observers)
-    assert all("dict" not in observer for observer in finding.observers)
-
-
 def test_occurrences_are_counted_per_step_and_predicted_for_all_together() -> None:
     def step() -> None:
         for _ in range(3):
@@ -135,20 +102,6 @@ def in_two_optimizer_steps(step: Callable[[], None], x: Tensor) -> None:
         optimizer.step()
 
 
-def test_seven_slice_updates_are_no_loop_and_eight_are() -> None:
-    def step(updates: int) -> None:
-        out = torch.zeros(updates, 3)
-        for t in range(updates):
-            out[t] = x
-        out.sum().backward()
-
-    x = leaf(3)
-
-    assert codes(audited(lambda: step(7))) == []
-    finding = only(audited(lambda: step(8)))
-    assert (finding.code, finding.count, finding.shape) == ("NA201", 8, (3,))
-
-
 def test_seven_slice_reads_are_no_loop_and_eight_are() -> None:
     def step(reads: int) -> None:
         sum(x[t].sum() for t in range(reads)).backward()  # type: ignore[union-attr]
@@ -158,49 +111,6 @@ def test_seven_slice_reads_are_no_loop_and_eight_are() -> None:
     assert codes(audited(lambda: step(7))) == []
     finding = only(audited(lambda: step(8)))
     assert (finding.code, finding.count, finding.shape, finding.bytes) == ("NA202", 8, (2,), 72)
-
-
-def test_hook_on_a_view_is_told_with_the_line_that_set_it() -> None:
-    def step() -> None:
-        y = (x * 2).view(-1)
-        y.register_hook(print)
-        y.mul_(2)
-        y.sum().backward()
-
-    x = leaf(2, 3)
-    finding = only(audited(step))
-
-    assert finding.code == "NA301"
-    assert finding.hook is not None
-    assert finding.hook.line == line_of("y.register_hook(print)")
-
-
-def test_retain_grad_is_not_dropped_by_stock_and_not_told_as_such() -> None:
-    def step() -> None:
-        y = (x * 2).view(-1)
-        y.retain_grad()
-        y.mul_(2)
-        y.sum().backward()
-        assert y.grad is not None
-
-    x = leaf(2, 3)
-
-    assert codes(audited(step)) == ["NA101"]
-
-
-def test_refused_write_is_told_once_and_not_as_a_copy() -> None:
-    def step() -> None:
-        part = (x * 2).unbind(0)[0]
-        with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
-            part.mul_(2)
-
-    x = leaf(2, 3)
-    finding = only(audited(step))
-
-    assert (finding.code, finding.copies) == ("NA302", 0)
-    assert finding.made_by is not None
-    assert finding.made_by.operator == "aten::unbind"
-    assert "multiple views" in finding.message
 
 
 def test_overwritten_value_names_the_writer_the_saver_and_both_versions() -> None:
@@ -315,6 +225,56 @@ def test_results_and_gradients_are_bit_identical_under_audit() -> None:
         under_audit = train()
 
     assert all(torch.equal(a, b) for a, b in zip(plain, under_audit, strict=True))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_write_is_found_and_recomputed_as_in_stock(reentrant: bool) -> None:
+    """What stops a recomputation is an error that comes out of the in-place call."""
+
+    def block(x: Tensor) -> Tensor:
+        return F.leaky_relu(F.instance_norm(x), inplace=True)  # checkpointed
+
+    def step() -> Tensor:
+        x.grad = None
+        checkpoint(block, x, use_reentrant=reentrant).square().sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    x = leaf(2, 3, 4)
+    expected = step()
+    found: list[Tensor] = []
+    finding = only(audited(lambda: found.append(step())))
+
+    assert (finding.code, finding.line) == ("NA101", line_of("inplace=True)  # checkpointed"))
+    assert finding.copies == 4
+    assert finding.made_by is not None
+    assert finding.made_by.operator == "aten::instance_norm"
+    assert torch.equal(found[0], expected)
+
+
+def test_backward_inside_backward_ends_no_step() -> None:
+    """A reentrant checkpoint calls backward on its own part."""
+
+    def step() -> None:
+        checkpoint(torch.exp, x, use_reentrant=True).sum().backward()
+
+    x = leaf(2, 3)
+
+    assert audited(step).steps.seen == 1
+
+
+def test_error_out_of_a_hook_inside_an_in_place_call_arrives_as_it_was() -> None:
+    def pack(tensor: Tensor) -> Tensor:
+        raise KeyError("mine")
+
+    def step() -> None:
+        y = (x * 2).view(-1)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            y.exp_()
+
+    x = leaf(2, 3)
+    with pytest.raises(KeyError, match="mine"):
+        audited(step)
 
 
 def test_thousand_steps_under_audit_do_not_grow(core: Core) -> None:

@@ -49,7 +49,8 @@ _ALL = (
         "in-place on an observable base",
         "An in-place operator writes to a view, and something else still sees the base: another "
         "name, a saved value, a hook, numpy. The history is needed, so it stays.",
-        "The same copies in backward as for a hidden base, and no cure may remove them.",
+        "The same copies in backward as for a hidden base. The history has to stay; in a loop of "
+        "writes enable() takes away the copy of the whole base that each of them makes.",
         "Use the out-of-place operator, or drop the observers that the report names before this "
         "line; then enable() can cure it.",
     ),

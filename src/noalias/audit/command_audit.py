@@ -111,7 +111,7 @@ def _audit(args: argparse.Namespace, target: program.Program, known: baseline.Ba
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     from noalias.audit import ranks
     from noalias.audit.environment import rank
-    from noalias.audit.price import InProgram
+    from noalias.audit.in_program import InProgram
     from noalias.audit.record import fill
     from noalias.audit.recorder import Recorder
     from noalias.audit.result import Report

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from noalias.native.core import Core
 
 _ENTRY = "_engine_run_backward"
+_NOT_IN_BACKWARD = -1
 
 
 class BackwardObserver(Protocol):
@@ -26,7 +27,8 @@ class BackwardObserver(Protocol):
 
     def backward_begins(self, roots: Sequence[Tensor]) -> None: ...
 
-    def backward_ends(self) -> None: ...
+    def backward_ends(self) -> None:
+        """Not told of one that another makes, as checkpoints do: that is the end of no step."""
 
     def backward_failed(self, roots: Sequence[Tensor], error: BaseException) -> None: ...
 
@@ -77,7 +79,7 @@ class BackwardWatch:
             self._observer.backward_begins(roots)
 
     def end(self) -> None:
-        if self._running.heard.pop():
+        if self._running.heard.pop() and torch._C._current_graph_task_id() == _NOT_IN_BACKWARD:
             self._observer.backward_ends()
 
     def failed(self, args: tuple[object, ...], error: BaseException) -> None:

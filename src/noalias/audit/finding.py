@@ -84,11 +84,12 @@ class Finding:
         operator: e.g. ``aten::relu_``.
         shape, dtype: of the tensor that was written to (NA2xx: of one slice).
         bytes: size of that tensor's base in bytes, which is what one `CopySlices` copy moves.
-        count: how often this happened in the recorded steps, per step, rounded up; in the whole run
-            for NA302 and NA303.
+        count: how often this happened per step, of the recorded steps that it happened in, rounded
+            up; in the whole run for NA302 and NA303.
         verdict, observers: whether somebody else can see the base, and who, in words.
         copies: predicted base-sized copies in one step's backward, all occurrences together.
-        extra_peak_bytes: predicted growth of the peak in one step's backward, in bytes.
+        extra_peak_bytes: predicted bytes that one of its nodes holds in backward beyond what its
+            operator needs: the step's peak grows by as much where it lies there, else by less.
         cure: what to do: ``enable()`` or the concrete change to the line.
         source: text of the line.
         made_by: how the view was made (NA303: unused).

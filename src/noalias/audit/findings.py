@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from noalias.audit import codes, excerpt
 from noalias.audit.finding import Finding
-from noalias.audit.sightings import Key, Sighting
+from noalias.audit.line_change import out_of_place
+from noalias.audit.sightings import LOOP, Key, Sighting
 
 if TYPE_CHECKING:
     from noalias.audit.recorder import Recorder
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 def findings(recorder: Recorder) -> tuple[Finding, ...]:
     """One for each line, module, operator and code, those that pay most first."""
-    steps = max(recorder.recorded_steps, 1)
-    made = [_finding(recorder, key, sighting, steps) for key, sighting in recorder.told().items()]
+    made = [_finding(recorder, key, sighting) for key, sighting in recorder.told().items()]
     return tuple(sorted(made, key=lambda f: (-f.bytes_moved, f.file, f.line, f.code)))
 
 
-def _finding(recorder: Recorder, key: Key, sighting: Sighting, steps: int) -> Finding:
+def _finding(recorder: Recorder, key: Key, sighting: Sighting) -> Finding:
+    steps = max(sighting.steps, 1)
     place = recorder.origin(key.operator, key.place)
     pays = key.code not in (*codes.ERRORS, "NA401")
     count = sighting.count if key.code in codes.ERRORS else math.ceil(sighting.count / steps)
@@ -81,11 +82,13 @@ def _message(key: Key, sighting: Sighting, count: int) -> str:
 
 def _cure(key: Key, sighting: Sighting, source: str) -> str:
     operator = _plain(key.operator)
-    away = _out_of_place(operator, source)
+    away = out_of_place(operator, source)
     if key.code == "NA101":
         return f"noalias.enable(); without it, {away}"
     if key.code == "NA102":
         seen = " or drop what sees the base before this line" if sighting.observers else ""
+        if sighting.largest >= LOOP and sighting.verdict == "observable":
+            return f"noalias.enable(): one copy for each write less; without it, {away}{seen}"
         return f"{away}{seen}"
     if key.code == "NA201":
         return "noalias.enable(); without it, collect the slices and torch.stack them once"
@@ -101,25 +104,6 @@ def _cure(key: Key, sighting: Sighting, source: str) -> str:
     if key.code == "NA303":
         return f"{away}, or move this line before the one that saved"
     return ""
-
-
-def _out_of_place(operator: str, source: str) -> str:
-    """The change to the line, as concrete as its text allows."""
-    source = source.partition("  #")[0].rstrip()
-    if "inplace=True" in source:
-        return "take inplace=True away"
-    for sign in ("+", "-", "*", "/", "@", "|", "&"):
-        left, found, right = source.partition(f" {sign}= ")
-        if found and left.isidentifier():
-            return f"write {left} = {left} {sign} {right}"
-    if operator.endswith("_") and f".{operator}(" in source:
-        before, _, after = source.partition(f".{operator}(")
-        if before.isidentifier():
-            return f"write {before} = {before}.{operator[:-1]}({after}"
-        return f"use {operator[:-1]}, which writes to a new tensor"
-    if operator in ("copy_", "fill_", "zero_", "index_put_", "masked_fill_"):
-        return "build the tensor out of place (torch.where, torch.cat, masked_fill)"
-    return f"use the out-of-place {operator.rstrip('_')}" if operator else "write out of place"
 
 
 def _plain(operator: str) -> str:

@@ -102,12 +102,12 @@ class GraphCosts:
                 # The view's own node, back again, copies its gradient into one of the base's size.
                 sighting.saved_calls -= group.count
                 sighting.saved_bytes -= group.view_bytes
-        elif key.code == "NA201":
-            # The base's copy; and that of the slice, where nothing of its old value is needed.
-            overwritten = key.operator == "aten::copy_"
-            sighting.saved_calls += group.count * (2 if overwritten else 1)
-            sighting.saved_bytes += group.count * group.base_bytes
-            sighting.saved_bytes += group.view_bytes if overwritten else 0
+        elif sighting.verdict == "observable":
+            # In a loop somebody else may hold the first gradient; of a single write most often.
+            updated = group.count if key.code == "NA201" else group.chained
+            calls, moved = _saved_by_updates(key.operator, group)
+            sighting.saved_calls += round(calls * updated / group.count)
+            sighting.saved_bytes += round(moved * updated / group.count)
         share = group.view_bytes / group.count / base
         sighting.peak = max(sighting.peak, base * (1 + share))
         if sighting.graph is None:
@@ -141,6 +141,18 @@ class GraphCosts:
         )
         self._seen[key].count = group.count
         return key
+
+
+def _saved_by_updates(operator: str, group: RewrittenHistories) -> tuple[int, int]:
+    """Copies, and their bytes, that stock makes and an update of the gradient in place does not."""
+    view = group.view_bytes / group.count
+    # The base's; that of the slice, which the core makes without ATen where it is small.
+    calls, moved = group.count + group.small, group.count * group.base_bytes + group.small * view
+    if operator == "aten::copy_":
+        # Nothing of the slice's old value is needed: zeros, which stock copies into place.
+        zeroed = group.count - group.first_writes
+        calls, moved = calls + zeroed, moved + zeroed * view
+    return calls, round(moved)
 
 
 def _slice_bytes(reads: SliceReads) -> int:

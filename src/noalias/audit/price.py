@@ -4,9 +4,7 @@ Note [Stock and cured in turns]
 Times of one program swing on a shared machine, so the two kinds of step take turns, and minima are
 compared. Switching cures replaces kernels, and the first step after that is slow in either
 direction: it runs, and is not counted. Copies and bytes come from one profiled step of each kind,
-which is not timed. `measure` listens to nothing while a step is timed. Of a whole program, both
-kinds of step are listened to alike, so that an error is explained whenever it happens: what that
-costs is in both times.
+which is not timed. `measure` listens to nothing while a step is timed.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from noalias.audit import hearing
+from noalias.audit.predictions import predictions
 from noalias.audit.report.memory_svg import thin
-from noalias.audit.result import Measurement, MemoryCurve, ModulePrice, Prediction, Price
+from noalias.audit.result import Measurement, MemoryCurve, ModulePrice, Price
 from noalias.audit.step_profile import StepProfile, StepProfiler, Totals
 from noalias.audit.timeline import timeline
 from noalias.ownership import cures
@@ -35,14 +33,18 @@ Kind = Literal["stock", "cured"]
 _ALREADY = "the program has cures of its own switched on, so there was nothing to compare"
 _PROFILED = "a profiler was running, so copies and bytes could not be measured"
 
-_COMPANY = "the program runs audits of its own, so no steps were run with the cures to measure them"
-
 
 class Comparison:
-    """Stock and cured steps as they are measured; `fill` puts the outcome into a report."""
+    """Stock and cured steps as they are measured; `fill` puts the outcome into a report.
 
-    def __init__(self, recorder: Recorder) -> None:
+    Args:
+        asked_for: whether somebody wants to see the cures at work. Else what a program could tell
+            them by is left to stock: hooks that it drops, calls that it refuses.
+    """
+
+    def __init__(self, recorder: Recorder, *, asked_for: bool = True) -> None:
         self._recorder = recorder
+        self._asked_for = asked_for
         self._core = recorder.core
         self.cures = tuple(self._core.known_cures())
         self.seconds: dict[Kind, list[float]] = {"stock": [], "cured": []}
@@ -64,9 +66,15 @@ class Comparison:
     def switch(self, kind: Kind) -> None:
         """The cures on for cured steps, off for stock ones."""
         if kind == "cured":
+            self._core.keep_stock_effects(not self._asked_for)
             cures.enable(*self.cures)
         else:
             cures.disable(*self.cures)
+            self._core.keep_stock_effects(False)
+
+    def leave_out(self, cure: str) -> None:
+        """Compare without this cure."""
+        self.cures = tuple(name for name in self.cures if name != cure)
 
     def begin_profile(self) -> None:
         self._recorder.hold_trail()
@@ -102,7 +110,13 @@ class Comparison:
             modules=tuple(self._modules(stock, cured)),
             exact=self.exact,
         )
-        report.predictions = tuple(self._predictions(stock.whole, cured.whole))
+        seen = {
+            key: sighting
+            for key, sighting in self._recorder.told().items()
+            if self._asked_for or (key.code, sighting.verdict) != ("NA301", "hidden")
+        }
+        steps = max(self._recorder.recorded_steps, 1)
+        report.predictions = tuple(predictions(seen, steps, stock, cured))
         report.memory = MemoryCurve(tuple(thin(stock.memory)), tuple(thin(cured.memory)))
 
     def _measurement(self, kind: Kind) -> Measurement:
@@ -116,18 +130,6 @@ class Comparison:
             pair = [side.modules.get(number, Totals()) for side in (stock, cured)]
             before, after = (_measurement(each, each.seconds, each.seconds) for each in pair)
             yield ModulePrice(path(number), before, after)
-
-    def _predictions(self, stock: Totals, cured: Totals) -> Iterator[Prediction]:
-        steps = max(self._recorder.recorded_steps, 1)
-        seen = self._recorder.told().values()
-        calls = sum(sighting.saved_calls for sighting in seen) / steps
-        moved = sum(sighting.saved_bytes for sighting in seen) / steps
-        peak = max((sighting.peak for sighting in seen if sighting.saved_calls), default=0.0)
-        yield Prediction("copies", round(calls), stock.copies - cured.copies)
-        yield Prediction(
-            "bytes_moved", round(moved), stock.bytes_moved - cured.bytes_moved, "bytes"
-        )
-        yield Prediction("peak_bytes", round(peak), stock.peak_bytes - cured.peak_bytes, "bytes")
 
 
 def measure(report: Report, recorder: Recorder, step: Callable[[], object], *, rounds: int) -> None:
@@ -162,115 +164,14 @@ def measure(report: Report, recorder: Recorder, step: Callable[[], object], *, r
             for kind in kinds if done % 2 == 0 else kinds[::-1]:
                 comparison.switch(kind)
                 step()
-                _synchronise()
+                synchronise()
                 began = time.perf_counter()
                 step()
-                _synchronise()
+                synchronise()
                 comparison.seconds[kind].append(time.perf_counter() - began)
     finally:
         comparison.switch("stock")
     comparison.fill(report)
-
-
-class InProgram:
-    """Compares steps of a running program: some run with the cures, some without.
-
-    `step_done` is called between two steps. The first steps are recorded as they are; then the two
-    kinds take turns (Note [Stock and cured in turns]), and then recording goes on.
-    """
-
-    RECORDED = 2
-    PAIRS = 5
-    FEWEST = RECORDED + 6
-    """Steps that a program must have for a price."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.comparison = Comparison(recorder)
-        self._recorder = recorder
-        self._plan = _plan(self.PAIRS)
-        self._now: tuple[Kind, str] | None = None
-        self._began = 0.0
-        self._over = False
-        recorder.when_joined = self._interrupted
-
-    def step_done(self, steps: int) -> None:
-        """Measure the step that ended, and make ready for the next."""
-        if self._over or steps < self.RECORDED:
-            return
-        if steps == self.RECORDED and self._now is None:
-            if not hearing.alone():
-                self._recorder.faults[_COMPANY] = None
-                self._over = True
-            elif not self.comparison.possible():
-                self._over = True
-            if self._over:
-                return
-            self._recorder.only_errors()
-        self._finish()
-        following = next(self._plan, None)
-        if following is None:
-            self.end()
-            return
-        self._now = following
-        kind, what = following
-        self.comparison.switch(kind)
-        if what == "profile":
-            self.comparison.begin_profile()
-        if what == "time":
-            _synchronise()
-        self._began = time.perf_counter()
-
-    def end(self) -> None:
-        """The program ends, or the plan does: leave no cure on."""
-        if self._now is not None and self._now[1] == "profile":
-            self.comparison.abandon()
-        if self._now is not None:
-            self.comparison.switch("stock")
-            self._recorder.count_again()
-        self._now = None
-        self._over = True
-
-    def _interrupted(self) -> None:
-        """The program begins an audit of its own, which must not hear steps with our cures on."""
-        if self._now is not None:
-            self.end()
-            if not self.comparison.complete:
-                self._recorder.faults[_COMPANY] = None
-
-    def fill(self, report: Report) -> None:
-        """What was measured, or a note on why nothing was."""
-        self.comparison.fill(report)
-        if report.price is None and report.steps.seen and not self._recorder.faults:
-            report.notes = (
-                *report.notes,
-                f"the program ran {report.steps.seen} steps; the price of its aliases is measured "
-                f"from {self.FEWEST} on",
-            )
-
-    def _finish(self) -> None:
-        if self._now is None:
-            return
-        kind, what = self._now
-        if what == "time":
-            _synchronise()
-            self.comparison.seconds[kind].append(time.perf_counter() - self._began)
-        elif what == "profile":
-            self.comparison.end_profile(kind)
-        self._now = (kind, "done")
-
-
-def _plan(pairs: int) -> Iterator[tuple[Kind, str]]:
-    yield ("stock", "profile")
-    yield ("cured", "settle")
-    yield ("cured", "profile")
-    yield ("cured", "time")
-    yield ("stock", "settle")
-    yield ("stock", "time")
-    kinds: tuple[Kind, Kind] = ("stock", "cured")
-    for pair in range(pairs - 1):
-        for kind in kinds if pair % 2 == 0 else kinds[::-1]:
-            yield (kind, "settle")
-            yield (kind, "time")
 
 
 def _measurement(totals: Totals, fastest: float, median: float) -> Measurement:
@@ -303,6 +204,6 @@ def _same(one: list[Tensor], other: list[Tensor]) -> bool:
     )
 
 
-def _synchronise() -> None:
+def synchronise() -> None:
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()

@@ -6,33 +6,16 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from noalias.audit import excerpt, hearing, overwritten
-from noalias.audit.finding import Origin, Verdict
-from noalias.audit.frames import forget_variables
+from noalias.audit.finding import Origin
 from noalias.audit.graph_costs import GraphCosts
 from noalias.audit.result import OpaqueRegion
 from noalias.audit.sightings import LOOP, Key, Sighting
 from noalias.audit.steps import StepCounter
-from noalias.ownership import explain as ownership
-
-if TYPE_CHECKING:
-    from noalias.native.core import Call, ViewHistory
-
-_FILLS = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::index_put_", "aten::masked_fill_")
-"""What ``base[...] = value`` calls: nothing of the slice's old value is needed."""
-
-_MAKES_VIEW = (
-    "aten::select", "aten::slice", "aten::view", "aten::reshape", "aten::narrow", "aten::diagonal",
-    "aten::transpose", "aten::permute", "aten::unsqueeze", "aten::squeeze", "aten::expand",
-    "aten::flatten", "aten::chunk", "aten::split", "aten::unbind", "aten::as_strided", "aten::t",
-)  # fmt: skip
-
-_REFUSALS = ("is a view and is being modified inplace", "is being modified inplace", "a leaf ")
-"""In the messages of PyTorch that NA302 is about."""
+from noalias.audit.writes import Writes
 
 
 class Recorder:
@@ -66,9 +49,8 @@ class Recorder:
         self._done = done
         acted_on = done is not None or most_steps is not None
         self.steps = StepCounter(self._step_done, most_steps, foresee=acted_on)
+        self._writes = Writes(self.core, self.seen, self._hearing.hooks, self.origin)
         self._costs = GraphCosts(self.core, self.seen, self.modules.path, self.origin)
-        self._made_by: dict[int, Origin | None] = {}
-        self._last: tuple[Key, int] | None = None
         self._started: float | None = None
         self._counting = True
         self._process = os.getpid()
@@ -140,101 +122,11 @@ class Recorder:
         """An in-place call, as the core tells of it."""
         try:
             if kind == "failed":
-                self._refused(operator.partition(".")[0], tensor, detail)
+                self._writes.refused(operator.partition(".")[0], tensor, detail)
             elif kind == "write" and self._counting:
-                self._write(operator.partition(".")[0], tensor, detail)
+                self._writes.told(operator.partition(".")[0], tensor, detail)
         except Exception:
             self._fault()
-
-    def _write(self, operator: str, tensor: Tensor, proof: str) -> None:
-        view = self.core.view_history(tensor)
-        call = self.core.current_call()
-        hooked = view.hooks > 0 and (bool(tensor._backward_hooks) or tensor._backward_hooks is None)
-        if hooked:
-            code = "NA301"
-        elif proof == "hidden":
-            code = "NA101"
-        elif view.share < 1 and operator in _FILLS:
-            code = "NA201"
-        else:
-            code = "NA102"
-        if code == "NA201" and "slice_update" in self.core.active_cures():
-            return  # its cure is on: backward updates the slice in place
-        key = Key(code, call.place, call.module, operator)
-        sighting = self.seen.get(key)
-        if sighting is None:
-            sighting = self.seen[key] = self._first_sight(tensor, view, call, proof)
-            if hooked:
-                set_at = self._hearing.hooks.place(tensor)
-                name = "Tensor.register_hook" if tensor._backward_hooks else "Node.register_hook"
-                sighting.hook = self.origin(name, set_at) if set_at else Origin(name)
-        elif view.base_bytes > sighting.bytes:
-            sighting.bytes, sighting.shape = view.base_bytes, tuple(tensor.shape)
-        sighting.occurs(view.base)
-        self._last = (key, view.base)
-
-    def _first_sight(self, tensor: Tensor, view: ViewHistory, call: Call, proof: str) -> Sighting:
-        verdict: Verdict = "hidden" if proof == "hidden" else "observable"
-        if proof == "no_storage":
-            verdict = "unknown"
-        observers = () if verdict == "hidden" else self._observers(tensor)
-        # An address is a base's name only while the base lives; a rewritten history needs it.
-        if view.base not in self._made_by or not view.rewritten:
-            self._made_by[view.base] = self._maker(view, call)
-        return Sighting(
-            tuple(tensor.shape),
-            str(tensor.dtype),
-            view.base_bytes,
-            verdict,
-            observers,
-            self._made_by[view.base],
-            view.node.rpartition("::")[2],
-        )
-
-    def _observers(self, tensor: Tensor) -> tuple[str, ...]:
-        found = ownership.explain(tensor).observers
-        forget_variables()
-        return tuple(dict.fromkeys(found))
-
-    def _maker(self, view: ViewHistory, call: Call) -> Origin | None:
-        """How the view was made: by the node it has, or by a call on the same line just before."""
-        if view.made >= 0 and not view.rewritten:
-            maker = self.core.call_behind(view.made, view.thread)
-            return None if maker is None else self.origin(maker.op, maker.place)
-        for before in self.core.calls_before(4):
-            if before.place == call.place and before.op in _MAKES_VIEW:
-                return self.origin(before.op, before.place)
-        return None
-
-    def _refused(self, operator: str, tensor: Tensor, message: str) -> None:
-        call = self.core.current_call()
-        if self._last is not None:
-            # It was told as a write just before.
-            key, base = self._last
-            if (key.place, key.module, key.operator) == (call.place, call.module, operator):
-                self._take_back(key, base)
-        if not any(text in message for text in _REFUSALS):
-            return
-        key = Key("NA302", call.place, call.module, operator)
-        if key not in self.seen:
-            facts = self.core.facts_about(tensor)
-            view = self.core.view_history(tensor)
-            proof = facts.verdict if facts.is_view else "leaf"
-            self.seen[key] = self._first_sight(tensor, view, call, proof)
-            self.seen[key].detail = message.partition("\n")[0]
-            if not facts.is_view:
-                self.seen[key].bytes = tensor.numel() * tensor.element_size()
-        self.seen[key].occurs()
-
-    def _take_back(self, key: Key, base: int) -> None:
-        sighting = self.seen.get(key)
-        self._last = None
-        if sighting is None:
-            return
-        sighting.count -= 1
-        sighting.on_base[base] -= 1
-        if sighting.count == 0:
-            del self.seen[key]
 
     # Modules' outputs (NA401).
 
@@ -248,7 +140,7 @@ class Recorder:
                 if not facts.is_view or facts.verdict != "hidden":
                     continue
                 view = self.core.view_history(tensor)
-                maker = self.core.call_behind(view.made, view.thread) if view.made >= 0 else None
+                maker = self._writes.maker(view)
                 if maker is None:
                     continue
                 key = Key("NA401", maker.place, module, maker.op)
@@ -306,12 +198,13 @@ class Recorder:
             self.recorded_steps = 0  # backward calls until an optimizer stepped, if any
         if self._counting:
             self.recorded_steps += 1
+            for sighting in self.seen.values():
+                sighting.count_step(first=self.recorded_steps == 1)
         if self._done is not None and os.getpid() == self._process:
             self._done(steps)
 
     def _end_step(self) -> None:
-        self._last = None
-        self._made_by.clear()
+        self._writes.end_step()
         for sighting in self.seen.values():
             sighting.end_step()
 

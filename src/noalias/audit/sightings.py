@@ -27,6 +27,7 @@ class Sighting:
 
     Attributes:
         count: occurrences in the whole recording.
+        steps: recorded steps that it occurred in.
         largest: most occurrences on one base in one step.
         copied: base-sized copies that backward made for it, in the whole recording, slices being
             counted by their share of the base.
@@ -47,6 +48,7 @@ class Sighting:
     versions: tuple[int, int] | None = None
     detail: str = ""
     count: int = 0
+    steps: int = 0
     largest: int = 0
     copied: float = 0.0
     peak: float = 0.0
@@ -54,11 +56,19 @@ class Sighting:
     saved_bytes: int = 0
     graph: GraphExcerpt | None = None
     on_base: Counter[int] = field(default_factory=Counter)
+    _counted: int = 0
 
     def occurs(self, base: int = 0) -> None:
         """One more, on the base with this address."""
         self.count += 1
         self.on_base[base] += 1
+
+    def count_step(self, *, first: bool) -> None:
+        """A step is done; where it is called the first, so is all that came before."""
+        if first:
+            self.steps, self._counted = 0, 0
+        if self.count != self._counted:
+            self.steps, self._counted = self.steps + 1, self.count
 
     def end_step(self) -> None:
         """Addresses are a base's name for one step at most."""

@@ -25,6 +25,7 @@ _BACKWARD = 1
 """``RecordScope::BACKWARD_FUNCTION``."""
 
 _REWRITES = ("CopySlices", "AsStridedBackward")
+_READS = ("SelectBackward", "SliceBackward", "DiagonalBackward")
 
 
 class _Event(Protocol):
@@ -79,7 +80,8 @@ class Stretch:
 class StepProfile:
     """What one step did. Times are seconds from its start.
 
-    `backward` is the (start, end) of backward's nodes, None where there were none.
+    `backward` is the (start, end) of backward's nodes, None where there were none. `alias_nodes`
+    are those that exist for aliases, each until its gradient has been handed on.
     """
 
     whole: Totals = field(default_factory=Totals)
@@ -88,6 +90,7 @@ class StepProfile:
     copies: list[Copy] = field(default_factory=list)
     in_place: list[Stretch] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
+    alias_nodes: list[Stretch] = field(default_factory=list)
     backward: tuple[float, float] | None = None
 
 
@@ -136,6 +139,7 @@ class _Open:
     place: int = 0
     rewrite: int = -1
     backward: bool = False
+    alias: bool = False
 
 
 def add_up(core: Core, events: Iterable[_Event], written: Iterable[tuple[int, int]]) -> StepProfile:
@@ -173,6 +177,8 @@ def add_up(core: Core, events: Iterable[_Event], written: Iterable[tuple[int, in
         if not stack:
             modules[module].seconds += duration
             _extend(found, start, duration, opened)
+        if opened.alias and not (stack and stack[-1].alias):
+            found.alias_nodes.append(Stretch(name, start, duration, module, opened.place))
         if name == _COPY:
             on_thread = sizes[event.start_thread_id()]
             moved = on_thread.popleft() if on_thread else 0
@@ -229,7 +235,8 @@ def _open(core: Core, event: _Event, name: str, outer: _Open | None) -> _Open:
         call = core.call_behind(number, thread)
         if call is not None:
             rewrites = is_node and any(part in name for part in _REWRITES)
-            return _Open(end, call.module, call.place, number if rewrites else -1, is_node)
+            alias = rewrites or (is_node and any(part in name for part in _READS))
+            return _Open(end, call.module, call.place, number if rewrites else -1, is_node, alias)
     if outer is not None:
-        return _Open(end, outer.module, outer.place, outer.rewrite, outer.backward)
+        return _Open(end, outer.module, outer.place, outer.rewrite, outer.backward, outer.alias)
     return _Open(end, backward=is_node)

@@ -56,6 +56,11 @@ class StepCounter:
     def steps(self) -> int:
         return self._optimizer_steps or self._backward_steps
 
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether steps are an optimizer's."""
+        return bool(self._has_optimizer)
+
     def start(self) -> None:
         self._handle = register_optimizer_step_post_hook(self._stepped)
 

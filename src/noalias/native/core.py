@@ -69,6 +69,9 @@ class RewrittenHistories(Protocol):
     view_bytes: int
     restored: int
     restored_bytes: int
+    chained: int
+    first_writes: int
+    small: int
     sequence_number: int
     thread: int
     wrapped: str
@@ -136,6 +139,8 @@ class Core(Protocol):
     def disable_cure(self, name: str) -> None: ...
 
     def active_cures(self) -> list[str]: ...
+
+    def keep_stock_effects(self, on: bool) -> None: ...
 
     def counters(self) -> dict[str, int]: ...
 

@@ -26,7 +26,7 @@ def test_a_finding_has_its_place_line_cost_verdict_and_cure() -> None:
         "/home/ada/seg/blocks.py:41",
         "│ return F.leaky_relu(self.norm(x), 0.01, inplace=True)",
         "encoder.stages.0.blocks.0.act · aten::leaky_relu_ · float32 (2, 32, 48, 48, 48)",
-        "4 copies in backward, 108 MiB moved, +54 MiB peak",
+        "4 copies in backward, 108 MiB moved, up to +54 MiB peak",
         "hidden: nobody else can see the base",
         "view made by aten::instance_norm at /home/ada/seg/blocks.py:40",
         "→ call `noalias.enable()`",

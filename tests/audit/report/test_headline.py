@@ -69,6 +69,17 @@ def test_a_difference_smaller_than_that_of_the_runs_among_themselves_is_noise() 
     assert consequence(priced(quiet, cured)).startswith("The step got slower")
 
 
+def test_a_time_that_was_taken_once_or_twice_is_called_neither_faster_nor_slower() -> None:
+    """The median of two runs says nothing of how much they differ by themselves."""
+    cured = replace(samples.CURED, time_min=2 * samples.STOCK.time_min)
+    few = replace(priced(samples.STOCK, cured), runs=2)
+
+    assert consequence(few).startswith("The time was taken 2 times each, too few to compare (")
+    time = figures(few)[0]
+    assert (time.change, time.better, time.even) == ("unclear", False, True)
+    assert consequence(replace(few, runs=3)).startswith("The step got slower")
+
+
 def test_errors_are_counted_over_the_whole_run() -> None:
     raised = replace(samples.HIDDEN, code="NA303", count=2)
 

@@ -151,7 +151,7 @@ def _tile(figure: Figure) -> Markup:
         tag("rect", class_=class_, x=0, y=y, height=5, rx=1, width=max(value / most * 100, 1.0))
         for class_, y, value in (("stock", 0, figure.stock), ("cured", 8, figure.cured))
     ]
-    state = "better" if figure.better else "same" if figure.change == "same" else "worse"
+    state = "better" if figure.better else "same" if figure.even else "worse"
     return tag(
         "div",
         tag("h2", figure.name),

@@ -104,7 +104,7 @@ def _table(*columns: str) -> Table:
 def _price(price: Price) -> Padding:
     table = _table("", "stock", "cured", "change")
     for figure in figures(price):
-        style = "green" if figure.better else "" if figure.change == "same" else "red"
+        style = "green" if figure.better else "" if figure.even else "red"
         table.add_row(
             figure.name, figure.stock_text, figure.cured_text, _text((figure.change, style))
         )

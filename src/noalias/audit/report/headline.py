@@ -18,10 +18,17 @@ NOISE = 0.02
 """Relative difference of two times below which they are called the same: what two runs of one
 program differ by on a quiet machine."""
 
+FEW_RUNS = 3
+"""Fewer timed runs of each kind say nothing of how much those differ among themselves."""
+
+UNCLEAR = "unclear"
+"""The change of a time that was taken too few times."""
+
 MISSED = (
     "Predicted is what the findings' own copies come to. The measured step has every cure on, "
-    "which also saves copies that belong to no finding (linear's, those of gradients added up "
-    "slice by slice), and its peak may lie where no finding is."
+    "which also saves what belongs to no finding (linear's copies, those of gradients added up "
+    "slice by slice, memory of gradients that are updated in place). And an operator whose "
+    "gradient no alias has laid out anew may copy it itself."
 )
 """Why a prediction that the measurement does not bear out need not be wrong about its line."""
 
@@ -41,7 +48,12 @@ class Figure:
     @property
     def better(self) -> bool:
         """Whether the cured step needs less of it."""
-        return self.cured < self.stock and self.change != "same"
+        return self.cured < self.stock and not self.even
+
+    @property
+    def even(self) -> bool:
+        """Whether neither is known to be better."""
+        return self.change in ("same", UNCLEAR)
 
 
 def figures(price: Price) -> tuple[Figure, ...]:
@@ -50,6 +62,8 @@ def figures(price: Price) -> tuple[Figure, ...]:
     time = _figure("Step time", stock.time_min, cured.time_min, seconds_text)
     medians = f"medians {seconds_text(stock.time_median)}, {seconds_text(cured.time_median)}"
     change = "same" if within_noise(stock, cured) else time.change
+    if price.runs < FEW_RUNS:
+        change = UNCLEAR
     return (
         Figure(*_fields(time), change=change, note=medians),
         _figure("Copies", stock.copies, cured.copies, count_text),
@@ -106,7 +120,10 @@ def consequence(price: Price) -> str:
     """What the cures change in time and peak memory, in one sentence; says where they do not."""
     stock, cured = price.stock, price.cured
     before, after = seconds_text(stock.time_min), seconds_text(cured.time_min)
-    if within_noise(stock, cured):
+    if price.runs < FEW_RUNS:
+        taken = plural(price.runs, "time")
+        time = f"The time was taken {taken} each, too few to compare ({before} → {after})"
+    elif within_noise(stock, cured):
         time = f"The time stays the same within noise ({before} → {after})"
     elif cured.time_min < stock.time_min:
         change = change_text(stock.time_min, cured.time_min)
@@ -156,7 +173,7 @@ def cost_text(finding: Finding) -> str:
     copies = plural(finding.copies, "copy", "copies")
     text = f"{copies} in backward, {bytes_text(finding.bytes_moved)} moved"
     if finding.extra_peak_bytes:
-        text += f", +{bytes_text(finding.extra_peak_bytes)} peak"
+        text += f", up to +{bytes_text(finding.extra_peak_bytes)} peak"
     return text
 
 

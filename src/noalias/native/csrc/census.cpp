@@ -1,5 +1,7 @@
 #include "census.h"
 
+#include "small_slices.h"
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/functions/tensor.h>
@@ -102,8 +104,21 @@ class CensusTaker {
     }
   }
 
+  static const Node* next_of(const CopySlices& node) {
+    return node.num_outputs() == 0 ? nullptr : node.next_edge(0).function.get();
+  }
+
+  static bool is_small_slice(const CopySlices& node) {
+    return node.num_inputs() != 0 && node.input_metadata(0).device().is_cpu() &&
+        are_few(node.view.numel()) && node.view.is_contiguous();
+  }
+
   std::vector<RewrittenHistories> histories() const {
     std::map<std::tuple<Place, ModuleNumber, int64_t>, RewrittenHistories> found;
+    std::unordered_set<const Node*> chained;
+    for (const CopySlices* node : rewritten_) {
+      chained.insert(next_of(*node));
+    }
     for (const CopySlices* node : rewritten_) {
       const Call call = call_of(*node);
       const size_t item = node->num_inputs() == 0
@@ -120,6 +135,9 @@ class CensusTaker {
       entry.view_bytes += view;
       entry.restored += restored ? 1 : 0;
       entry.restored_bytes += restored ? view : 0;
+      entry.chained += chained.count(node) != 0 ? 1 : 0;
+      entry.first_writes += next_of(*node) == nullptr ? 1 : 0;
+      entry.small += is_small_slice(*node) ? 1 : 0;
       entry.sequence_number = node->sequence_nr();
       entry.thread = node->thread_id();
       entry.wrapped = node->fn != nullptr ? node->fn->name() : "";

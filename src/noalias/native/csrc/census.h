@@ -19,6 +19,9 @@ struct RewrittenHistories {
   int64_t view_bytes; // of all the views together
   int64_t restored; // views whose history AsStrided takes from the base
   int64_t restored_bytes;
+  int64_t chained; // whose gradient a later one of the same base hands on
+  int64_t first_writes; // to a base that had no history: nothing flows on from there
+  int64_t small; // slices that are copied without ATen (small_slices.h)
   uint64_t sequence_number; // of one of them, with its thread
   uint64_t thread;
   std::string wrapped; // node of the in-place operator inside that one

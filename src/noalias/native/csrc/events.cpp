@@ -28,6 +28,9 @@ void tell(
     const at::Tensor& tensor,
     const std::string& detail) {
   pybind11::gil_scoped_acquire lock;
+  // A call that failed in Python (a hook of saved tensors, say) comes here with its
+  // error still set, and must find it set afterwards.
+  const pybind11::error_scope kept;
   if (current_listener == nullptr) {
     return;
   }

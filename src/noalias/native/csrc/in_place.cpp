@@ -171,6 +171,10 @@ std::unique_ptr<Cure> cure_slice_updates() {
   return std::make_unique<InPlaceCure>(slice_updates_on);
 }
 
+void keep_stock_effects(bool on) {
+  effects_kept.store(on, std::memory_order_relaxed);
+}
+
 std::unique_ptr<Cure> watch_in_place_calls() {
   return std::make_unique<InPlaceWatch>();
 }

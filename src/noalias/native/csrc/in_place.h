@@ -16,6 +16,10 @@ bool writes_in_place(const c10::FunctionSchema& schema);
 std::unique_ptr<Cure> cure_hidden_bases();
 std::unique_ptr<Cure> cure_slice_updates();
 
+// Whether cures leave alone what a program could tell them by; see Note [Cures that a
+// program cannot tell].
+void keep_stock_effects(bool on);
+
 // Not a cure: the guards are there for the listener of events.h alone, and every
 // program runs as in stock PyTorch.
 std::unique_ptr<Cure> watch_in_place_calls();

@@ -6,6 +6,7 @@
 #include "placed_view.h"
 #include "slice_update.h"
 #include "trail.h"
+#include "view_history.h"
 
 #include <c10/util/irange.h>
 
@@ -36,17 +37,33 @@ const DifferentiableViewMeta* view_at_stake(
   return meta != nullptr && call.any_requires_grad() ? meta : nullptr;
 }
 
+// See Note [Cures that a program cannot tell].
+bool must_stay_stock(const Tensor& written, const DifferentiableViewMeta& meta) {
+  return effects_kept.load(std::memory_order_relaxed) &&
+      (meta.get_creation_meta() != torch::autograd::CreationMeta::DEFAULT ||
+       view_history(written).hooks > 0);
+}
+
+struct Outcome {
+  Verdict verdict;
+  bool dropped;
+};
+
 // The verdict, after acting on it.
-Verdict cure(const Tensor& written, const DifferentiableViewMeta& meta) {
+Outcome cure(const Tensor& written, const DifferentiableViewMeta& meta) {
   const Verdict verdict = verdict_on(written, meta);
   count(counters().seen);
   if (verdict != Verdict::kHidden) {
     count(counters().kept[static_cast<size_t>(verdict)]);
-  } else if (hidden_bases_on.load(std::memory_order_relaxed)) {
+    return {verdict, false};
+  }
+  const bool drop = hidden_bases_on.load(std::memory_order_relaxed) &&
+      !must_stay_stock(written, meta);
+  if (drop) {
     drop_view(written);
     count(counters().cured);
   }
-  return verdict;
+  return {verdict, drop};
 }
 
 void cure_if_at_stake(const InPlaceCall& call, const Tensor& written) {
@@ -143,20 +160,18 @@ void tell_of_write(
     const Tensor& written,
     bool recording) {
   const auto* meta = view_at_stake(call, written);
-  std::optional<Verdict> verdict;
+  std::optional<Outcome> outcome;
   if (meta != nullptr) {
-    verdict = cure(written, *meta);
+    outcome = cure(written, *meta);
   }
-  const bool dropped = verdict == Verdict::kHidden &&
-      hidden_bases_on.load(std::memory_order_relaxed);
   note_write(name, written);
   if (recording && written.defined() &&
-      (verdict.has_value() || listening_to_all())) {
+      (outcome.has_value() || listening_to_all())) {
     tell(
-        dropped ? "cured" : "write",
+        outcome.has_value() && outcome->dropped ? "cured" : "write",
         name,
         written,
-        verdict.has_value() ? name_of(*verdict) : "");
+        outcome.has_value() ? name_of(outcome->verdict) : "");
   }
 }
 

@@ -19,6 +19,15 @@ namespace noalias {
 inline std::atomic<bool> hidden_bases_on{false};
 inline std::atomic<bool> slice_updates_on{false};
 
+// Note [Cures that a program cannot tell]
+//
+// Where a base is dropped, a hook that stock loses runs, and a call that stock refuses
+// is carried out. Who switches cures on wants that; a program that is being measured
+// did not ask, and would train with other gradients in the steps that happen to run
+// with the cures. While this is on, those writes are stock's, hooks and errors
+// included.
+inline std::atomic<bool> effects_kept{false};
+
 // Somebody between autograd and the backend still has to see the call: a
 // subclass, a mode, a tracer. They get stock PyTorch.
 inline bool is_observed_below(c10::DispatchKeySet keys) {

@@ -31,7 +31,7 @@ py::cpp_function observed(py::object function, py::object observer) {
               const py::args& args, const py::kwargs& kwargs) -> py::object {
     observer.attr("begin")(args, kwargs);
     std::optional<at::RecordFunctionGuard> unobserved;
-    if (!records_history(args) && trail_is_only_observer()) {
+    if (!records_history(args) && backward_may_go_unobserved()) {
       unobserved.emplace(/*is_enabled=*/false);
     }
     auto result = py::reinterpret_steal<py::object>(
@@ -78,6 +78,9 @@ void bind_audit(py::module_& module) {
       .def_readonly("view_bytes", &RewrittenHistories::view_bytes)
       .def_readonly("restored", &RewrittenHistories::restored)
       .def_readonly("restored_bytes", &RewrittenHistories::restored_bytes)
+      .def_readonly("chained", &RewrittenHistories::chained)
+      .def_readonly("first_writes", &RewrittenHistories::first_writes)
+      .def_readonly("small", &RewrittenHistories::small)
       .def_readonly("sequence_number", &RewrittenHistories::sequence_number)
       .def_readonly("thread", &RewrittenHistories::thread)
       .def_readonly("wrapped", &RewrittenHistories::wrapped);

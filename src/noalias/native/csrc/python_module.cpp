@@ -1,6 +1,7 @@
 // The core as Python sees it. Everything else is reached through operators.
 #include "counters.h"
 #include "cures.h"
+#include "in_place.h"
 #include "linear_python.h"
 #include "python_audit.h"
 #include "python_ownership.h"
@@ -60,6 +61,7 @@ PYBIND11_MODULE(noalias_core, module) {
       "enable_cure", &enable_cure, py::call_guard<py::gil_scoped_release>());
   module.def(
       "disable_cure", &disable_cure, py::call_guard<py::gil_scoped_release>());
+  module.def("keep_stock_effects", &keep_stock_effects);
   module.def("counters", &read_counters);
   module.def("reset_counters", &reset_counters);
   module.def("set_own_rule_question", [](const py::object& question) {

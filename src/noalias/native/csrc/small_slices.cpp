@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kSmall = at::internal::GRAIN_SIZE;
 
 bool is_small(const at::Tensor& slice) {
-  return slice.is_cpu() && slice.numel() <= kSmall && slice.is_contiguous();
+  return slice.is_cpu() && are_few(slice.numel()) && slice.is_contiguous();
 }
 
 // In blocks and in a function of its own, which compilers turn into vector
@@ -59,6 +59,10 @@ size_t bytes_of(const at::Tensor& whole, const Region& region) {
 }
 
 } // namespace
+
+bool are_few(int64_t elements) {
+  return elements <= kSmall;
+}
 
 at::Tensor contiguous_copy(const at::Tensor& slice) {
   if (!is_small(slice)) {

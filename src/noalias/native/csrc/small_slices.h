@@ -7,7 +7,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace noalias {
+
+// Whether a contiguous slice of this many elements, on the CPU, is done here.
+bool are_few(int64_t elements);
 
 // A contiguous copy. All of these are called below autograd.
 at::Tensor contiguous_copy(const at::Tensor& slice);

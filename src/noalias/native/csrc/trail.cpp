@@ -1,6 +1,7 @@
 #include "trail.h"
 
 #include "interpreter.h"
+#include "ring.h"
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
@@ -14,6 +15,8 @@
 #include <memory>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace noalias {
 
@@ -29,38 +32,12 @@ namespace {
 // trail does not grow with the length of a run, and holds no tensor.
 //
 // Operators called by operators are passed over: their line is that of the
-// outermost. Backward is one such call from the line that called it, except where it
-// records history itself.
+// outermost. What a node of backward calls is noted only where it records history
+// itself: with create_graph, and in a checkpoint, which runs the program's own lines
+// again.
 constexpr size_t kMostCalls = size_t{1} << 16;
 constexpr size_t kMostWrites = size_t{1} << 14;
 constexpr size_t kMostThreads = 64;
-
-template <typename Entry>
-class Ring {
- public:
-  explicit Ring(size_t most) : most_(most) {}
-
-  void push(const Entry& entry) {
-    if (entries_.size() < most_) {
-      entries_.push_back(entry);
-    } else {
-      entries_[start_] = entry;
-      start_ = (start_ + 1) % most_;
-    }
-  }
-  size_t size() const {
-    return entries_.size();
-  }
-  // 0 is the oldest.
-  const Entry& operator[](size_t index) const {
-    return entries_[(start_ + index) % entries_.size()];
-  }
-
- private:
-  size_t most_;
-  size_t start_ = 0;
-  std::vector<Entry> entries_;
-};
 
 using OpNumber = uint32_t;
 
@@ -88,6 +65,7 @@ struct Trails {
   std::deque<std::string> ops;
   std::unordered_map<std::string_view, OpNumber> op_numbers;
   at::CallbackHandle callback = at::INVALID_CALLBACK_HANDLE;
+  bool any_checkpoint = false;
 };
 
 Trails& trails() {
@@ -96,7 +74,8 @@ Trails& trails() {
 }
 
 std::atomic<bool> trail_is_on{false};
-thread_local int64_t depth = 0;
+thread_local int64_t depth = 0; // of operators, in the innermost node of backward
+thread_local std::vector<int64_t> depths_outside; // of the nodes around that
 thread_local ModuleNumber current_module = 0;
 thread_local std::optional<OpNumber> running; // the call that the program made
 
@@ -105,6 +84,12 @@ OpNumber number_of_op(const char* name) {
   const auto found = all.op_numbers.find(name);
   if (found != all.op_numbers.end()) {
     return found->second;
+  }
+  // That of torch.utils.checkpoint and of libraries after it, which run forward again
+  // inside backward.
+  constexpr std::string_view checkpoint = "CheckpointFunction";
+  if (std::string_view(name).find(checkpoint) != std::string_view::npos) {
+    all.any_checkpoint = true;
   }
   const auto number = static_cast<OpNumber>(all.ops.size());
   all.ops.emplace_back(name);
@@ -141,16 +126,24 @@ void note_call(const at::RecordFunction& call) {
 }
 
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& call) {
-  if (depth++ == 0) {
-    if (c10::GradMode::is_enabled()) {
-      note_call(call);
-    }
+  if (depth == 0 && c10::GradMode::is_enabled()) {
+    note_call(call);
+  }
+  if (call.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+    depths_outside.push_back(std::exchange(depth, 0));
+  } else {
+    ++depth;
   }
   return nullptr;
 }
 
-void leave(const at::RecordFunction& /*call*/, at::ObserverContext* /*context*/) {
-  --depth;
+void leave(const at::RecordFunction& call, at::ObserverContext* /*context*/) {
+  if (call.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+    depth = depths_outside.back();
+    depths_outside.pop_back();
+  } else {
+    --depth;
+  }
   if (depth == 0) {
     running.reset();
   }
@@ -182,8 +175,8 @@ void stop_trail() {
   all.writes = Ring<WriteEntry>(kMostWrites);
 }
 
-bool trail_is_only_observer() {
-  if (!trail_is_on.load(std::memory_order_relaxed)) {
+bool backward_may_go_unobserved() {
+  if (!trail_is_on.load(std::memory_order_relaxed) || trails().any_checkpoint) {
     return false;
   }
   const auto callbacks =

@@ -38,8 +38,9 @@ void stop_trail();
 
 // Whether nobody but the trail observes this thread's operators (no profiler). Backward
 // that records no history leaves nothing on the trail, and runs faster unobserved: the
-// engine writes a text for each node that is.
-bool trail_is_only_observer();
+// engine writes a text for each node that is. Not so once the program has called a
+// reentrant checkpoint, which runs its lines again in there.
+bool backward_may_go_unobserved();
 
 // The call that made the node with this sequence number on this thread (as
 // RecordFunction counts threads), if it is still known.
