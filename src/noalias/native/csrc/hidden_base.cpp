@@ -38,6 +38,11 @@ bool history_is_readable(
     // in one of the two alone.
     return false;
   }
+  if (view._fw_grad(/*level=*/0).defined()) {
+    // Its tangent is a view of the base's tangent, made as it was made itself, and
+    // stays one: a later write would be refused there.
+    return false;
+  }
   const Tensor& base = meta.get_backward_view().base_;
   if (creation == CreationMeta::NO_GRAD_MODE && base.requires_grad()) {
     // Made under no_grad from something that has history: whether gradients
