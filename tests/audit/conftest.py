@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import shutil
 import subprocess
 import sys
@@ -70,3 +71,15 @@ def chromium(tmp_path: Path) -> Callable[..., str]:
         return done.stdout.decode("utf-8")
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _program_does_not_outlive_its_test() -> Iterator[None]:
+    """A program that was run here stays `__main__`, and an optimizer of its alive in it, by whose
+    steps the next program would be counted.
+    """
+    main = sys.modules["__main__"]
+    yield
+    if sys.modules["__main__"] is not main:
+        sys.modules["__main__"] = main
+        gc.collect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,29 +134,30 @@ def _audit(args: argparse.Namespace, target: program.Program, known: baseline.Ba
         also_users=(str(_demo()),) if args.demo else (),
         views="NA401" in codes.wanted(selected, _list(args.ignore)),
     )
-    comparison = None if args.no_price else InProgram(recorder)
-    report = Report(argv=(target.target, *target.args))
-    process = os.getpid()
-    recorder.start()
-    try:
-        code = target.run()
-    finally:
-        progress.clear()
+    with closing(recorder):
+        comparison = None if args.no_price else InProgram(recorder)
+        report = Report(argv=(target.target, *target.args))
+        process = os.getpid()
+        recorder.start()
+        try:
+            code = target.run()
+        finally:
+            progress.clear()
+            if comparison is not None:
+                comparison.end()
+            recorder.stop()
+        if os.getpid() != process:
+            return code  # a child that the program forked, and that ran to its end
+        fill(report, recorder)
         if comparison is not None:
-            comparison.end()
-        recorder.stop()
-    if os.getpid() != process:
-        return code  # a child that the program forked, and that ran to its end
-    fill(report, recorder)
-    if comparison is not None:
-        comparison.fill(report)
-    report.notes = (*_ending(code, args, recorder.steps.steps), *report.notes)
-    report.findings = codes.filter_findings(report.findings, selected, _list(args.ignore))
-    failed = code != 0
-    if report.rank is not None and report.rank.world_size > 1:
-        return _FINE if _emit_ranks(args, report, known, failed=failed) else _FAILURE
-    verdict = _emit(args, report, known)
-    return _FAILURE if failed else verdict
+            comparison.fill(report)
+        report.notes = (*_ending(code, args, recorder.steps.steps), *report.notes)
+        report.findings = codes.filter_findings(report.findings, selected, _list(args.ignore))
+        failed = code != 0
+        if report.rank is not None and report.rank.world_size > 1:
+            return _FINE if _emit_ranks(args, report, known, failed=failed) else _FAILURE
+        verdict = _emit(args, report, known)
+        return _FAILURE if failed else verdict
 
 
 def _ending(code: int, args: argparse.Namespace, steps: int) -> list[str]:
