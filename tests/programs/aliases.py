@@ -104,9 +104,10 @@ def replaceable(
       first: of ``a`` and ``b`` over the same memory, doubled by one ``_foreach_mul_``, the values
       are four times the base and the gradient of ``a`` is twice (2.9 to 2.15).
 
-    - ``given``: the runs differ first in elements, the caller gives `backward` a gradient, and it
-      is written to. `CopySlices` copies the gradient; behind nothing but views, ``.grad`` of a leaf
-      else shares the memory of what the caller gave, and the next backward adds to it.
+    - ``given``: the runs differ first in elements or in whether a tensor is a leaf, the caller
+      gives `backward` a gradient, and it is written to. `CopySlices` copies the gradient; behind
+      nothing but views, ``.grad`` of a leaf else shares the memory of what the caller gave, and the
+      next backward adds to it.
 
     A view may be replaced where it is made, or `late`, just before it is written to: in between it
     carries hooks and takes part in backward runs as the view that it is.
@@ -183,7 +184,7 @@ def _reason_of(found: Sequence[Difference], program: Program) -> str:
         return "lifetime"
     if first.what == "elements" and _writes_an_alias_twice(program):
         return "foreach"
-    if first.what == "elements" and _gives_gradient(program):
+    if first.what in ("elements", "leaf") and _gives_gradient(program):
         return "given"
     return "strides" if first.of_gradient and first.what == "stride" else ""
 
