@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 import noalias
@@ -151,3 +152,13 @@ def test_a_sibling_whose_data_was_replaced_hides_no_observer() -> None:
     product.sum().backward()
     assert w.grad is not None
     assert torch.equal(w.grad, seen)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # PyTorch's own
+def test_a_part_with_a_forward_mode_tangent_is_refused_as_in_stock() -> None:
+    """Its tangent is a part of the base's tangent, and would be refused at the next write."""
+    x = torch.randn(2, requires_grad=True)
+    with noalias.enabled("hidden_base"), forward_ad.dual_level():
+        part = (forward_ad.make_dual(x, torch.ones(2)) + 1).unbind()[-1]
+        with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+            part.mul_(2)
