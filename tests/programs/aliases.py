@@ -174,6 +174,10 @@ def _reason_of(found: Sequence[Difference], program: Program) -> str:
     ):
         return "constant"
     first = found[0]
+    if "does not require grad and does not have a grad_fn" in first.actual and _creates_graph(
+        program
+    ):
+        return "constant"
     if first.rounding:
         return "rounding"
     weak = {statement.out for statement in walk(program) if isinstance(statement, WeakRef)}
