@@ -118,8 +118,9 @@ class Reference:
     Results at places in ``unaliased`` get a storage of their own; guarded statements at sites in
     ``refused`` are not executed the first ``times`` they are reached, and record (type, message) of
     an error instead. ``halfway``: of a refused ``x[i] += v`` all but the last step, ``x[i] = ...``,
-    is executed. ``recorded``: results are replaced only while history is recorded, so in a
-    reentrant checkpoint only when it is run again. ``exact_tangents``: see `support`.
+    is executed. ``recorded``: results are replaced and statements left out only while history is
+    recorded, so in a reentrant checkpoint only when it is run again. ``exact_tangents``: see
+    `support`.
     """
 
     unaliased: frozenset[Place] = frozenset()
@@ -196,7 +197,8 @@ class Printer:
                 yield from self._fresh_gradients(site, statement.outs)
             case Block("guard", body) if site in self._refused:
                 error = ", ".join(map(repr, self._refused[site]))
-                yield f'if record.refuse("@{site}", {error}):'
+                now = "torch.is_grad_enabled() and " if self._option else ""
+                yield f'if {now}record.refuse("@{site}", {error}):'
                 half = _first_half(body[0]) if self._halfway else ""
                 yield f"    {half or _drawn(body[0]) or 'pass'}"
                 yield "else:"
