@@ -56,6 +56,22 @@ def test_gradients_have_the_bits_and_strides_of_stock_in_every_layout(
     assert same_as_stock(program) > 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "number", [0.1, 1 / 3, -7, 2**60 + 1, 1e300, 1e-300, 3e-39, float("nan"), -float("inf"), True]
+)
+def test_products_and_quotients_by_any_number_have_the_bits_of_stock(
+    number: float, dtype: torch.dtype
+) -> None:
+    def program() -> Iterator[Tensor | None]:
+        for operator in (lambda x: x * number, lambda x: x / number):
+            x = leaf(6, 7, dtype=dtype)
+            operator(x).cos().backward(torch.randn(6, 7, dtype=dtype))
+            yield x.grad
+
+    assert same_as_stock(program) > 0
+
+
 @pytest.mark.parametrize(
     "name", ["tanh", "sigmoid", "times_number", "over_number", "minus", "exp", "sin", "square"]
 )

@@ -5,6 +5,7 @@
 #include "owned_memory.h"
 #include "stock_kernel.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/TypeProperties.h>
@@ -71,11 +72,40 @@ struct Elementwise {
   }
 };
 
+// A number in the gradient's dtype, or nothing where no conversion is needed. The
+// iterator would convert it, too, by way of four more operators: in a loop of small
+// steps that is as much as the product.
+std::optional<Tensor> converted_number(
+    const Tensor& gradient,
+    const Tensor& other) {
+  if (other.dim() != 0 || gradient.scalar_type() != at::kFloat ||
+      (other.scalar_type() != at::kDouble && other.scalar_type() != at::kLong)) {
+    return std::nullopt;
+  }
+  Tensor number = at::detail::empty_cpu({}, gradient.options());
+  *number.mutable_data_ptr<float>() = other.scalar_type() == at::kDouble
+      ? static_cast<float>(*other.const_data_ptr<double>())
+      : static_cast<float>(*other.const_data_ptr<int64_t>());
+  return number;
+}
+
+template <typename Out>
+struct WithTensorOrNumber : Elementwise<Out> {
+  static void write(
+      DispatchKeySet keys,
+      const Tensor& gradient,
+      const Tensor& other,
+      Tensor& result) {
+    const auto number = converted_number(gradient, other);
+    Out::redispatch(keys, gradient, number.value_or(other), result);
+  }
+};
+
 // Compilers make two versions of the loop that divides complex numbers, one for a
 // result that overlaps an operand and one for a result that does not, and in
 // complex64 these two round differently. So stock's bits come with a tensor of its
 // own only.
-struct Division : Elementwise<at::_ops::div_out> {
+struct Division : WithTensorOrNumber<at::_ops::div_out> {
   static bool result_is_like(
       const Tensor& gradient,
       c10::ArrayRef<const Tensor*> others,
@@ -315,7 +345,7 @@ std::unique_ptr<Cure> install() {
       _log_softmax_backward_data,
       RowByRow<_log_softmax_backward_data_out>,
       CalledBy<LogSoftmaxBackward0>>();
-  cure->add<mul_Tensor, Elementwise<mul_out>, InMultiplication>();
+  cure->add<mul_Tensor, WithTensorOrNumber<mul_out>, InMultiplication>();
   cure->add<div_Tensor, Division, InDivision>();
   cure->add<neg, Elementwise<neg_out>, InNegation>();
   cure->add<masked_fill_Scalar, MaskedFill, InMaskedFill>();
