@@ -75,15 +75,19 @@ def test_memory_is_flat_over_steps(count: int) -> None:
         + f"""
     noalias.enable()
     steps(500)
-    before = measured()
-    steps({count})
-    after = measured()
-    print(after[0] - before[0], after[1] - before[1])
+    for _ in range(3):
+        before = measured()
+        steps({count})
+        after = measured()
+        print(after[0] - before[0], after[1] - before[1])
     """,
         timeout=3500,
     )
     assert done.returncode == 0, done.stderr
-    grown, blocks = map(int, done.stdout.split())
+    # What a step leaves behind is there each time; tables that grow once, and what threads of the
+    # allocator happen to hold, are not.
+    times = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    grown, blocks = (min(each) for each in zip(*times, strict=True))
     # One object of 16 bytes, or one Python object, left behind by every step would be more.
     assert grown < 8 * count, f"{grown} bytes more after {count} steps"
     assert blocks < count // 10, f"{blocks} blocks more after {count} steps"
