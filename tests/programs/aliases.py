@@ -174,9 +174,7 @@ def _reason_of(found: Sequence[Difference], program: Program) -> str:
     ):
         return "constant"
     first = found[0]
-    if "does not require grad and does not have a grad_fn" in first.actual and _creates_graph(
-        program
-    ):
+    if _creates_graph(program) and _lacks_what_depends_on_nothing(first):
         return "constant"
     if first.rounding:
         return "rounding"
@@ -191,6 +189,13 @@ def _reason_of(found: Sequence[Difference], program: Program) -> str:
     if first.what in ("elements", "leaf") and _gives_gradient(program):
         return "given"
     return "strides" if first.of_gradient and first.what == "stride" else ""
+
+
+def _lacks_what_depends_on_nothing(first: Difference) -> bool:
+    """Whether the cured run has no history, or no gradient, where stock's has one for no reason."""
+    return "does not require grad and does not have a grad_fn" in first.actual or (
+        first.what == "presence" and first.label.endswith(".grad") and first.actual == "None"
+    )
 
 
 def _writes_an_alias_twice(program: Program) -> bool:
