@@ -40,7 +40,9 @@ def assert_same_bits(actual: list[Tensor | None], expected: list[Tensor | None])
 
 def allocations(work: Callable[[], object]) -> list[int]:
     """Bytes of each allocation on the CPU while ``work`` runs."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with profile(
+        activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True
+    ) as profiler:
         work()
     events = profiler.profiler.kineto_results.events()
     return [event.nbytes() for event in events if event.name() == "[memory]" and event.nbytes() > 0]

@@ -194,12 +194,12 @@ def budget(rows: Any) -> str:
 
 # Name of the table -> file, table in it, what makes it of the file's rows, and the command.
 TABLES: dict[str, tuple[str, str, Callable[[Any], str], str]] = {
-    "three-way": ("three-way", "three-way", three_way, "three-way"),
+    "three-way": ("three-way", "three-way", three_way, "three-way --threads 1"),
     "three-way-two-layers": (
         "three-way-two-layers",
         "three-way",
         three_way,
-        "three-way --layers 2",
+        "three-way --layers 2 --threads 1",
     ),
     "hot-path": ("hot-path", "hot-path", hot_path, "hot-path --threads 1"),
     "inplace": ("inplace", "inplace", added, "inplace --threads 1"),

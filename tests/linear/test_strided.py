@@ -25,7 +25,7 @@ INPUTS = {
 
 
 def copies(run) -> int:
-    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as recorded:
         run()
     return sum(event.count for event in recorded.key_averages() if event.key == "aten::copy_")
 
@@ -67,7 +67,9 @@ def test_weight_gradient_copies_the_smaller_side() -> None:
     x, w = leaves(torch.randn(8, 16, 64).transpose(0, 1), torch.randn(4, 64))
     y = noalias.linear(x, w)
     grad = torch.randn_like(y)
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
+    with profile(
+        activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True
+    ) as recorded:
         (found,) = torch.autograd.grad(y, [w], grad)
     shapes = [e.input_shapes[0] for e in recorded.events() if e.name == "aten::copy_"]
     assert [torch.Size(shape).numel() for shape in shapes] == [16 * 8 * 4]

@@ -79,7 +79,7 @@ def test_a_dispatch_mode_without_bias_and_in_two_dimensions() -> None:
 
 
 def profiled(run: Callable[[], object]) -> list[str]:
-    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as recorded:
         run()
     return [event.name for event in recorded.events()]
 

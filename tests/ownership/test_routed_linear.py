@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import noalias
 
@@ -299,3 +301,50 @@ def test_second_derivatives_of_layers_have_stocks_bits() -> None:
 
     stock, cured = both_ways(step)
     assert all(map(torch.equal, cured, stock))
+
+
+@pytest.mark.parametrize("cured_forward", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)])
+def test_a_checkpoint_recomputes_linear_after_the_cure_was_switched(
+    shape: tuple[int, ...], bias: bool, cured_forward: bool
+) -> None:
+    """What forward has saved is told from what is recomputed by its number alone."""
+
+    def step(*, forward: bool, backward: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        x, weight = torch.randn(shape, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+        offset = torch.randn(4) if bias else None
+        with noalias.enabled("linear") if forward else nullcontext():
+            y = checkpoint(lambda: F.linear(x, weight, offset).sin(), use_reentrant=False)
+        assert isinstance(y, Tensor)
+        with noalias.enabled("linear") if backward else nullcontext():
+            return list(torch.autograd.grad(y.sum(), [x, weight]))
+
+    expected = step(forward=False, backward=False)
+    assert all(map(torch.equal, step(forward=True, backward=True), expected))
+    switched = step(forward=cured_forward, backward=not cured_forward)
+    assert all(map(torch.equal, switched, expected))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)])
+def test_hooks_on_saved_tensors_are_given_what_stock_gives_them(
+    shape: tuple[int, ...], bias: bool
+) -> None:
+    def step() -> list[Tensor]:
+        seen: list[Tensor] = []
+
+        def pack(saved: Tensor) -> Tensor:
+            seen.append(saved.detach())
+            return saved
+
+        x, weight = torch.randn(shape, requires_grad=True), torch.randn(5, 4, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+            y = F.linear(x, weight, torch.randn(5) if bias else None)
+        return [*seen, *torch.autograd.grad(y, [x, weight], torch.randn_like(y))]
+
+    stock, cured = both_ways(step)
+    assert len(stock) == len(cured) == 4
+    assert all(map(torch.equal, cured, stock))
+    assert [saved.stride() for saved in cured] == [saved.stride() for saved in stock]

@@ -3,6 +3,7 @@
 #include "linear_products.h"
 #include "whole_types.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/add.h>
@@ -168,6 +169,19 @@ LinearGradients linear_backward_tangent(
   return {dx, dw, db};
 }
 
+// See Note [What hooks on saved tensors are given]. What has no composite of that
+// form keeps its own.
+bool is_saved_as_composite(const Tensor& input, const Tensor& weight) {
+  constexpr c10::DispatchKeySet wrapped(
+      {c10::DispatchKey::Python,
+       c10::DispatchKey::Functionalize,
+       c10::DispatchKey::FuncTorchBatched,
+       c10::DispatchKey::FuncTorchGradWrapper});
+  return at::SavedTensorDefaultHooks::get_hooks().has_value() &&
+      !input.key_set().has_any(wrapped) && !weight.key_set().has_any(wrapped) &&
+      (input.dim() == 2 || (input.dim() > 2 && input.is_contiguous()));
+}
+
 NodeOf<LinearBackward> make_history(
     const Tensor& input,
     const Tensor& weight,
@@ -190,15 +204,29 @@ NodeOf<LinearBackward> make_history(
   const bool to_weight = node->should_compute_output(node->edges_.weight());
   const bool sparse = weight.layout() != c10::kStrided;
   node->on_pattern_ = sparse && to_weight && pattern_gradients();
+  node->saved_as_composite_ = !sparse && is_saved_as_composite(input, weight);
+  const auto save = [](const Tensor& tensor) {
+    return SavedVariable(tensor, /*is_output=*/false);
+  };
+  const auto save_weight = [&] {
+    if (to_input || node->on_pattern_) {
+      node->weight_ = save(node->saved_as_composite_ ? weight.t() : weight);
+      node->weight_memory_ = HeldMemory::of(weight);
+    }
+  };
+  // A product without a bias (mm) saves its second operand first.
+  const bool second_first = node->saved_as_composite_ && !bias.defined();
+  if (second_first) {
+    save_weight();
+  }
   if (to_weight) {
-    node->input_ = SavedVariable(input, /*is_output=*/false);
+    node->input_ = save(node->saved_as_composite_ ? rows_of(input) : input);
     if (input.dim() != 2 && !input.is_view()) {
       node->input_memory_ = HeldMemory::of(input);
     }
   }
-  if (to_input || node->on_pattern_) {
-    node->weight_ = SavedVariable(weight, /*is_output=*/false);
-    node->weight_memory_ = HeldMemory::of(weight);
+  if (!second_first) {
+    save_weight();
   }
   if (!sparse) {
     node->input_transposed_ =

@@ -24,6 +24,7 @@ using torch::dynamo::autograd::SwapSavedVariables;
 struct FirstOrder {
   Tensor input;
   Tensor weight;
+  bool as_composite;
   Mask mask;
   LinearEdges edges;
   bool input_transposed;
@@ -82,6 +83,17 @@ void check_can_accumulate(const Edge& edge, const Tensor& weight) {
       "noalias.linear.sparse.sparse_weight_gradients('dense')");
 }
 
+// From the composite's form; see Note [What hooks on saved tensors are given].
+FirstOrder restored(FirstOrder saved, const Tensor& grad) {
+  if (saved.as_composite && saved.input.defined()) {
+    saved.input = restore(saved.input, grad, saved.input.sym_size(-1));
+  }
+  if (saved.as_composite && saved.weight.defined()) {
+    saved.weight = saved.weight.t();
+  }
+  return saved;
+}
+
 // Of input, weight and bias.
 std::array<Tensor, 3> gradients_of(const Tensor& grad, const FirstOrder& saved) {
   std::array<Tensor, 3> result;
@@ -121,7 +133,8 @@ std::array<Tensor, 3> gradients_of(const Tensor& grad, const FirstOrder& saved) 
 variable_list gradients(const variable_list& grads, const FirstOrder& saved) {
   variable_list result(3);
   if (grads[0].defined()) {
-    auto [input, weight, bias] = gradients_of(grads[0], saved);
+    auto [input, weight, bias] =
+        gradients_of(grads[0], restored(saved, grads[0]));
     result[saved.edges.input()] = std::move(input);
     result[saved.edges.weight()] = std::move(weight);
     result[LinearEdges::bias] = std::move(bias);
@@ -171,6 +184,7 @@ PackedArgs pack(const FirstOrder& saved) {
   PackedArgs args;
   args.pack(saved.input);
   args.pack(saved.weight);
+  args.pack(saved.as_composite);
   args.pack(std::vector<bool>(saved.mask.begin(), saved.mask.end()));
   args.pack(saved.edges.weight_first);
   args.pack(saved.input_transposed);
@@ -191,6 +205,7 @@ FirstOrder unpack_first(PackedArgs args) {
   FirstOrder saved;
   saved.input = args.unpack<Tensor>();
   saved.weight = args.unpack<Tensor>();
+  saved.as_composite = args.unpack<bool>();
   saved.mask = unpack_mask(args);
   saved.edges.weight_first = args.unpack<bool>();
   saved.input_transposed = args.unpack<bool>();
@@ -286,6 +301,7 @@ variable_list LinearBackward::apply(variable_list&& grads) {
       FirstOrder{
           under_held(input_.unpack(), input_memory_),
           under_held(weight_.unpack(), weight_memory_),
+          saved_as_composite_,
           asked_of(*this, edges_),
           edges_,
           input_transposed_,
@@ -299,6 +315,7 @@ variable_list LinearBackward::apply(variable_list&& grads) {
 void LinearBackward::compiled_args(CompiledNodeArgs& args) const {
   args.collect(input_, /*is_output=*/false);
   args.collect(weight_, /*is_output=*/false);
+  args.collect(saved_as_composite_);
   args.collect(edges_.weight_first);
   args.collect(input_transposed_);
   args.collect(weight_transposed_);
@@ -317,6 +334,7 @@ variable_list LinearBackward::apply_with_saved(
   const FirstOrder unpacked{
       input_.unpack(),
       weight_.unpack(),
+      saved_as_composite_,
       asked_of(*this, edges_),
       edges_,
       input_transposed_,

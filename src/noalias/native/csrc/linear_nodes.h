@@ -31,6 +31,14 @@ struct LinearEdges {
   }
 };
 
+// Note [What hooks on saved tensors are given]
+//
+// While saved tensors have hooks, linear saves what PyTorch's composite does: the
+// transposed weight and the folded input, in the same order. A checkpoint that is
+// not reentrant recomputes them in backward, tells them apart by their number, and
+// checks no more than shapes; if the cures have been switched off (or on) in
+// between, the one form would be taken for the other.
+
 // y = x W^T + b.
 struct LinearBackward final : public Node {
   variable_list apply(variable_list&& grads) override;
@@ -49,6 +57,8 @@ struct LinearBackward final : public Node {
   // does. What the other one's layout decides is remembered by itself.
   SavedVariable input_;
   SavedVariable weight_;
+  // See Note [What hooks on saved tensors are given].
+  bool saved_as_composite_ = false;
   // See Note [What a view holds on to].
   std::optional<HeldMemory> input_memory_;
   std::optional<HeldMemory> weight_memory_;
