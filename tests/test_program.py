@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from noalias.program import Program, ProgramNotFound
+
 REPORT = """
 import sys, json, pathlib
 main = sys.modules["__main__"].__dict__ is globals()
@@ -118,3 +120,10 @@ def test_cures_are_on_and_status_is_told_at_the_end(tmp_path: Path) -> None:
 
     assert done.stdout == "False\n"
     assert "1 seen, 1 cured" in done.stderr
+
+
+def test_a_folder_without_a_main_module_is_no_program(tmp_path: Path) -> None:
+    with pytest.raises(ProgramNotFound, match=r"is a folder without a __main__\.py"):
+        Program(str(tmp_path)).check()
+    (tmp_path / "__main__.py").write_text("", encoding="utf-8")
+    Program(str(tmp_path)).check()

@@ -156,8 +156,8 @@ def test_a_mark_that_makes_no_sense_is_refused(
         f"import pytest\n\n@pytest.mark.noalias({arguments})\ndef test_step(): pass\n"
     )
     result = project.runpytest(*LOAD, "--noalias")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*{complaint}*"])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: *{complaint}*"])
 
 
 def test_the_marker_is_registered(project: pytest.Pytester) -> None:

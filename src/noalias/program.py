@@ -43,6 +43,10 @@ class Program:
         if not self.is_module:
             if not Path(self.target).exists():
                 raise ProgramNotFound(f"can't open {self.target!r}: no such file or directory")
+            if Path(self.target).is_dir() and not (Path(self.target) / "__main__.py").is_file():
+                raise ProgramNotFound(
+                    f"{self.target!r} is a folder without a __main__.py; name the script in it"
+                )
             return
         try:
             found = importlib.util.find_spec(self.target)

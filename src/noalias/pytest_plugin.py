@@ -40,6 +40,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _is_on(config):
+        for item in items:
+            marker = item.get_closest_marker("noalias")
+            if marker is not None:
+                _max_copies(marker)  # a mistake in it is told at once, and in one line
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     marker = item.get_closest_marker("noalias")

@@ -28,7 +28,7 @@ def block(x: Tensor) -> Tensor:
 def filled(x: Tensor) -> Tensor:
     out = torch.zeros(x.shape)
     for t, row in enumerate(x.unbind()):
-        out[t] = row * 2
+        out[t] = row.neg()  # no number, which the cures convert with a copy less
     return out * weight(x)
 
 
@@ -51,8 +51,8 @@ def read_in_turn(x: Tensor) -> Tensor:
 
 
 def written_to_once(x: Tensor) -> Tensor:
-    base = x * 2
-    base.view(-1).mul_(3)
+    base = x.neg()
+    base.view(-1).neg_()
     return base + x  # both get one gradient, which nobody may update
 
 

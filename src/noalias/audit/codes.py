@@ -51,8 +51,9 @@ _ALL = (
         "name, a saved value, a hook, numpy. The history is needed, so it stays.",
         "The same copies in backward as for a hidden base. The history has to stay; in a loop of "
         "writes enable() takes away the copy of the whole base that each of them makes.",
-        "Use the out-of-place operator, or drop the observers that the report names before this "
-        "line; then enable() can cure it.",
+        "If the observers that the report names need not see what is written, write out of place, "
+        "or drop them before this line. If they must, make the base anew from its parts, and go "
+        "on with that one.",
     ),
     Code(
         "NA201",
@@ -99,8 +100,8 @@ _ALL = (
         "An operator saved a tensor for its backward, and a later line wrote to that tensor or to "
         "an alias of it. Backward sees that the version counter moved, and raises.",
         'Backward stops with "modified by an inplace operation".',
-        "Use the out-of-place operator on the line that modified, or move that line before the "
-        "one that saved. No cure may remove this error: it guards the gradient.",
+        "Write to a copy, made between the line that saved and the one that modifies, and go on "
+        "with it. No cure may remove this error: it guards the gradient.",
         level="error",
     ),
     Code(

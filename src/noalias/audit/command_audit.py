@@ -37,7 +37,12 @@ _FOR_FILES = ("html", "trace")  # pages of markup and numbers that nobody reads 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to ``parser``."""
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the report there")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write the report there, and not between what the program itself prints",
+    )
     parser.add_argument("--select", metavar="CODES", default="", help="only these: NA1,NA303")
     parser.add_argument("--ignore", metavar="CODES", default="", help="all but these")
     parser.add_argument(

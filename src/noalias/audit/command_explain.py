@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,10 @@ def run(args: argparse.Namespace) -> int:
     if not text.strip():
         print("noalias explain: the text is empty", file=sys.stderr)
         return 2
+    unknown = _unknown_code(text)
+    if unknown:
+        complain(f"noalias explain: {unknown}")
+        return 1
     from noalias.audit.messages import explain
 
     found = explain(text)
@@ -56,6 +61,16 @@ def run(args: argparse.Namespace) -> int:
 
         to_terminal(lambda console: show(found, console))
     return 0 if found else 1
+
+
+def _unknown_code(text: str) -> str:
+    """What to say of a text that is a code, but none of ours; "" of every other text."""
+    from noalias.audit.codes import CODES
+
+    word = text.strip()
+    if not re.fullmatch(r"NA\d+", word) or word in CODES:
+        return ""
+    return f"no code is called {word}; the codes are {', '.join(CODES)}"
 
 
 def show(found: list[Explanation], console: Console) -> None:

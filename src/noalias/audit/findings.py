@@ -80,16 +80,20 @@ def _message(key: Key, sighting: Sighting, count: int) -> str:
     return f"the module returns the view that {operator} made of a temporary."
 
 
+_ANEW = "else make the base anew from its parts (torch.cat, torch.where, index_copy)"
+
+
 def _cure(key: Key, sighting: Sighting, source: str) -> str:
     operator = _plain(key.operator)
     away = out_of_place(operator, source)
     if key.code == "NA101":
         return f"noalias.enable(); without it, {away}"
     if key.code == "NA102":
-        seen = " or drop what sees the base before this line" if sighting.observers else ""
+        # Whoever reads the base afterwards reads what was written; out of place he would not.
+        apart = f"where nothing reads the base after this line, {away}; {_ANEW}"
         if sighting.largest >= LOOP and sighting.verdict == "observable":
-            return f"noalias.enable(): one copy for each write less; without it, {away}{seen}"
-        return f"{away}{seen}"
+            return f"noalias.enable(): one copy for each write less; without it, {apart}"
+        return apart
     if key.code == "NA201":
         return "noalias.enable(); without it, collect the slices and torch.stack them once"
     if key.code == "NA202":
@@ -102,7 +106,10 @@ def _cure(key: Key, sighting: Sighting, source: str) -> str:
             return f"noalias.enable(): the write is then legal; without it, {away}"
         return f"{away}, or write to a clone()"
     if key.code == "NA303":
-        return f"{away}, or move this line before the one that saved"
+        return (
+            "write to a copy: x = x.clone(), after what saved and before this line, and go on with "
+            f"that x; or, where nothing else reads what this line writes to, {away}"
+        )
     return ""
 
 

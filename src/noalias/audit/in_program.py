@@ -132,7 +132,7 @@ class InProgram:
         if report.price is None and report.steps.seen and not self._recorder.faults:
             ran = f"the program ran {plural(report.steps.seen, 'step')}"
             if self._recorder.steps.has_optimizer:
-                fewest = f"{self.FEWEST} on, once a step pays in the lines of the one before"
+                fewest = f"{self.FEWEST} on, of which each pays for aliases in the same lines"
             else:
                 fewest = f"{self.FEWEST_CALLS} backward calls on that pay in the same lines"
             note = f"{ran}; the price of its aliases is measured from {fewest}"

@@ -100,3 +100,11 @@ def test_differing_gradients_are_shouted() -> None:
     assert "DIFFER" in consequence(priced(samples.STOCK, samples.CURED, exact=False))
     unknown = consequence(priced(samples.STOCK, samples.CURED, exact=None))
     assert "gradients" not in unknown
+
+
+def test_times_that_lie_far_apart_and_vary_as_much_are_not_called_the_same() -> None:
+    stock = replace(samples.STOCK, time_min=0.023, time_median=0.300)
+    cured = replace(samples.CURED, time_min=0.274, time_median=0.280)
+    price = priced(stock, cured)
+    assert consequence(price).startswith("The time is too unsteady to tell (23.0 ms → 274 ms)")
+    assert figures(price)[0].change == "unclear"

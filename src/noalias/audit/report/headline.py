@@ -22,12 +22,13 @@ FEW_RUNS = 3
 """Fewer timed runs of each kind say nothing of how much those differ among themselves."""
 
 UNCLEAR = "unclear"
-"""The change of a time that was taken too few times."""
+"""The change of a time that was taken too few times, or is too unsteady."""
 
 MISSED = (
     "Predicted is what the findings' own copies come to. The measured step has every cure on, "
     "which also saves what belongs to no finding (linear's copies, those of gradients added up "
-    "slice by slice, memory of gradients that are updated in place). And an operator whose "
+    "slice by slice or multiplied by a number, memory of gradients that are updated in place). And "
+    "an operator whose "
     "gradient no alias has laid out anew may copy it itself."
 )
 """Why a prediction that the measurement does not bear out need not be wrong about its line."""
@@ -62,7 +63,7 @@ def figures(price: Price) -> tuple[Figure, ...]:
     time = _figure("Step time", stock.time_min, cured.time_min, seconds_text)
     medians = f"medians {seconds_text(stock.time_median)}, {seconds_text(cured.time_median)}"
     change = "same" if within_noise(stock, cured) else time.change
-    if price.runs < FEW_RUNS:
+    if price.runs < FEW_RUNS or unsteady(stock, cured):
         change = UNCLEAR
     return (
         Figure(*_fields(time), change=change, note=medians),
@@ -82,6 +83,17 @@ def within_noise(stock: Measurement, cured: Measurement) -> bool:
     own = (run.time_median - run.time_min for run in (stock, cured))
     noise = max(NOISE * max(stock.time_min, cured.time_min), *own)
     return abs(stock.time_min - cured.time_min) <= noise
+
+
+UNSTEADY = 0.5
+"""Times that differ by more than this, and by no more than their own runs do, are not the same:
+they say nothing."""
+
+
+def unsteady(stock: Measurement, cured: Measurement) -> bool:
+    """Whether the two times lie far apart, and so do the runs that they were taken from."""
+    far = abs(stock.time_min - cured.time_min) > UNSTEADY * min(stock.time_min, cured.time_min)
+    return within_noise(stock, cured) and far
 
 
 def headline(report: Report) -> str:
@@ -123,6 +135,11 @@ def consequence(price: Price) -> str:
     if price.runs < FEW_RUNS:
         taken = plural(price.runs, "time")
         time = f"The time was taken {taken} each, too few to compare ({before} → {after})"
+    elif unsteady(stock, cured):
+        time = (
+            f"The time is too unsteady to tell ({before} → {after}): measure on a quiet machine, "
+            "or with OMP_NUM_THREADS=1"
+        )
     elif within_noise(stock, cured):
         time = f"The time stays the same within noise ({before} → {after})"
     elif cured.time_min < stock.time_min:
