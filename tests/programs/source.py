@@ -139,11 +139,25 @@ class Printer:
         self._halfway = reference.halfway if reference else False
         self._option = ", recorded=True" if reference and reference.recorded else ""
         self._site = -1
+        self._others: dict[str, frozenset[str]] = {}
 
     def lines(self, program: Program) -> Iterator[str]:
         for statement in program:
             self._site += 1
             yield from self._statement(statement, self._site)
+            self._note_names(statement)
+
+    def _note_names(self, statement: Statement) -> None:
+        """Which names are other names of one tensor: `b = c`, until one is bound anew."""
+        gone = binds(statement) | ({statement.name} if isinstance(statement, Delete) else set())
+        for name in gone:
+            for other in self._others.pop(name, frozenset()):
+                self._others[other] -= {name}
+        if isinstance(statement, Alias) and statement.out != statement.source:
+            same = self._others.get(statement.source, frozenset()) | {statement.source}
+            self._others[statement.out] = same
+            for name in same:
+                self._others[name] = self._others.get(name, frozenset()) | {statement.out}
 
     def _statement(self, statement: Statement, site: int) -> Iterator[str]:
         match statement:
@@ -158,6 +172,9 @@ class Printer:
                 yield from self._fresh_names(site, outs)
             case Write(target, chain, step, thread):
                 yield from self._fresh_names(site, (target,))
+                if (site, 0) in self._unaliased:
+                    for other in sorted(self._others.get(target, ())):
+                        yield f"{render(other)} = {render(target)}"
                 text = render_step(step, render_chain(target, chain))
                 yield f"in_thread(lambda: {text})" if thread else text
             case Foreach(targets, step):
