@@ -159,17 +159,23 @@ def test_writing_to_a_saved_operand_raises_what_pytorch_raises() -> None:
         y.sum().backward()
 
 
-def test_saved_tensor_hooks_see_input_and_weight() -> None:
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_saved_tensor_hooks_see_what_those_of_f_linear_see(with_bias: bool) -> None:
     x, w, b = leaves(torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5))
-    packed: list[torch.Size] = []
 
-    def pack(tensor):
-        packed.append(tensor.shape)
-        return tensor
+    def packed(linear: Linear) -> list[torch.Size]:
+        seen: list[torch.Size] = []
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        noalias.linear(x, w, b).sum().backward()
-    assert packed == [x.shape, w.shape]
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            seen.append(tensor.shape)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            linear(x, w, b if with_bias else None).sum().backward()
+        return seen
+
+    assert packed(noalias.linear) == packed(F.linear)
+    assert sorted(packed(noalias.linear)) == [w.t().shape, (6, 4)]
     assert x.grad is not None
 
 
