@@ -186,6 +186,8 @@ def unaliased(x: object, place: tuple[int, int] = (-1, 0), recorded: bool = Fals
         copy = x.clone()
     if not x.is_inference():
         torch._C._autograd._unsafe_set_version_counter((copy,), (x._version,))
+    if x.retains_grad and not copy.is_leaf:
+        copy.retain_grad()
     return copy
 
 
