@@ -211,6 +211,10 @@ _NORMAL = [
     (re.compile(r"(, which is output \d+ of [\w*]+)?,? is at version"), " is at version"),
 ]
 _VERSIONS = re.compile(r"is at version (\d+); expected version (\d+) instead")
+_MODIFIED = re.compile(
+    "modified by an inplace operation: .* at version"
+    "|its base or another view of its base has been modified inplace"
+)
 _VIEW = re.compile(r"^Output (\d+) of [\w*]+ is a view and is being modified")
 
 
@@ -224,8 +228,11 @@ def without_numbers_and_levels(message: str) -> str:
     """The message with less in it, for errors that are known to be raised by one statement.
 
     Which version a write to a gradient begins with depends on who in the engine wrote it before.
-    And of a view inside several transforms any level may be the one that refuses a write, and each
-    has a node of its own.
+    What is told first of several saved values that were modified depends on the order in which a
+    node looks at them. And of a view inside several transforms any level may be the one that
+    refuses a write, and each has a node of its own.
     """
+    if _MODIFIED.search(message):
+        return "modified"
     message = _VERSIONS.sub(lambda found: f"is {int(found[1]) - int(found[2])} ahead", message)
     return _VIEW.sub(r"Output \1 of * is a view and is being modified", message)
