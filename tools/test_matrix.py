@@ -84,9 +84,9 @@ def page(results: dict[str, dict[str, object]]) -> str:
             lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     lines += [
         "",
-        "A row is as old as its date, and the suite grows. The failure of 2.9.1 was that of the",
-        "test of flat memory, which has asked three times since, and that of 2.11 a warning of",
-        "PyTorch's profiler in a test; both passed afterwards, run alone.",
+        "A row is as old as its date, and the suite grows.",
+        "",
+        *(f"- {version}: {row['note']}" for version, row in results.items() if "note" in row),
         "",
         "Linux, x86-64, Python 3.11, CPU. Not tried: macOS, Windows, other processors; the kernels",
         "for CUDA, MPS and XPU are registered through the same keys and have not run on a device.",

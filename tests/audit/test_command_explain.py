@@ -59,6 +59,13 @@ def test_a_code_that_there_is_not_is_answered_with_those_that_there_are(
     assert "no code is called NA999; the codes are NA101, NA102" in capsys.readouterr().err
 
 
+def test_json_has_no_explanation_of_a_code_that_there_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("--format", "json", "NA999") == 1
+    assert json.loads(capsys.readouterr().out)["explanations"] == []
+
+
 def test_what_is_not_known_is_said_so_and_exits_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("ZeroDivisionError: division by zero") == 1
     assert "no message that noalias knows" in capsys.readouterr().out

@@ -45,10 +45,6 @@ def run(args: argparse.Namespace) -> int:
     if not text.strip():
         print("noalias explain: the text is empty", file=sys.stderr)
         return 2
-    unknown = _unknown_code(text)
-    if unknown:
-        complain(f"noalias explain: {unknown}")
-        return 1
     from noalias.audit.messages import explain
 
     found = explain(text)
@@ -56,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
         from noalias.audit.codec import dumps, encode
 
         sys.stdout.write(dumps({"schema_version": 1, "explanations": encode(found)}))
+    elif unknown := _unknown_code(text):
+        complain(f"noalias explain: {unknown}")
     else:
         from noalias.audit.report.output import to_terminal
 

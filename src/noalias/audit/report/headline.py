@@ -18,6 +18,10 @@ NOISE = 0.02
 """Relative difference of two times below which they are called the same: what two runs of one
 program differ by on a quiet machine."""
 
+UNSTEADY = 0.5
+"""Times that differ by more than this, and by no more than their own runs do, are not the same:
+they say nothing."""
+
 FEW_RUNS = 3
 """Fewer timed runs of each kind say nothing of how much those differ among themselves."""
 
@@ -28,8 +32,7 @@ MISSED = (
     "Predicted is what the findings' own copies come to. The measured step has every cure on, "
     "which also saves what belongs to no finding (linear's copies, those of gradients added up "
     "slice by slice or multiplied by a number, memory of gradients that are updated in place). And "
-    "an operator whose "
-    "gradient no alias has laid out anew may copy it itself."
+    "an operator whose gradient no alias has laid out anew may copy it itself."
 )
 """Why a prediction that the measurement does not bear out need not be wrong about its line."""
 
@@ -83,11 +86,6 @@ def within_noise(stock: Measurement, cured: Measurement) -> bool:
     own = (run.time_median - run.time_min for run in (stock, cured))
     noise = max(NOISE * max(stock.time_min, cured.time_min), *own)
     return abs(stock.time_min - cured.time_min) <= noise
-
-
-UNSTEADY = 0.5
-"""Times that differ by more than this, and by no more than their own runs do, are not the same:
-they say nothing."""
 
 
 def unsteady(stock: Measurement, cured: Measurement) -> bool:
