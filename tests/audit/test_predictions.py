@@ -11,6 +11,7 @@ from torch import Tensor
 
 import noalias
 from noalias.audit.predictions import peak_without
+from noalias.audit.result import Prediction
 from noalias.audit.sightings import Key, Sighting
 from noalias.audit.step_profile import StepProfile, Stretch, Totals
 
@@ -56,6 +57,20 @@ def written_to_once(x: Tensor) -> Tensor:
     return base + x  # both get one gradient, which nobody may update
 
 
+def predicted(shape: tuple[int, ...], forward: Callable[[Tensor], Tensor]) -> dict[str, Prediction]:
+    """What is predicted of a training step of ``forward``, by quantity, beside what it did."""
+
+    def step() -> None:
+        x.grad = None
+        forward(x).sum().backward()
+
+    x = torch.randn(shape, requires_grad=True)
+    with noalias.audit(step=step, rounds=1) as report:
+        step()
+
+    return {prediction.quantity: prediction for prediction in report.predictions}
+
+
 def weight(x: Tensor) -> Tensor:
     return torch.linspace(0, 1, x.numel()).view(x.shape)
 
@@ -76,15 +91,7 @@ def weight(x: Tensor) -> Tensor:
 def test_predicted_copies_and_bytes_are_those_that_the_cures_take_away(
     shape: tuple[int, ...], forward: Callable[[Tensor], Tensor]
 ) -> None:
-    def step() -> None:
-        x.grad = None
-        forward(x).sum().backward()
-
-    x = torch.randn(shape, requires_grad=True)
-    with noalias.audit(step=step, rounds=1) as report:
-        step()
-
-    found = {prediction.quantity: prediction for prediction in report.predictions}
+    found = predicted(shape, forward)
     assert found["copies"].borne_out, found
     assert found["bytes_moved"].borne_out, found
 
@@ -97,15 +104,7 @@ def test_predicted_copies_and_bytes_are_those_that_the_cures_take_away(
 def test_predicted_fall_of_the_peak_is_measured(
     shape: tuple[int, ...], forward: Callable[[Tensor], Tensor]
 ) -> None:
-    def step() -> None:
-        x.grad = None
-        forward(x).sum().backward()
-
-    x = torch.randn(shape, requires_grad=True)
-    with noalias.audit(step=step, rounds=1) as report:
-        step()
-
-    (peak,) = (each for each in report.predictions if each.quantity == "peak_bytes")
+    peak = predicted(shape, forward)["peak_bytes"]
     assert peak.borne_out, peak
 
 

@@ -48,10 +48,14 @@ def view_places(program: Program, replaced: Iterable[tuple[Place, ...]]) -> set[
     return found
 
 
-class _Emptiness(TorchFunctionMode):
-    """Notices results without elements, inside of functions given to a transform as well."""
+class _Watch(TorchFunctionMode):
+    """Notices a call that is ``wanted``, inside of functions given to a transform as well."""
 
     seen = False
+
+    def __init__(self, wanted: Callable[[object, tuple[object, ...], object], bool]) -> None:
+        super().__init__()
+        self._wanted = wanted
 
     def __torch_function__(
         self,
@@ -61,36 +65,15 @@ class _Emptiness(TorchFunctionMode):
         kwargs: dict[str, object] | None = None,
     ) -> object:
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.numel() == 0:
-            self.seen = True
+        self.seen = self.seen or self._wanted(func, args, result)
         return result
 
 
 def meets_no_elements(program: Program) -> bool:
     """Whether some operator's result has no elements on stock PyTorch."""
-    with _Emptiness() as emptiness:
+    with _Watch(lambda func, args, result: isinstance(result, Tensor) and not result.numel()) as it:
         execute(program)
-    return emptiness.seen
-
-
-class _Reach(TorchFunctionMode):
-    """Notices `as_strided` to elements that are not those of the tensor it is called on."""
-
-    beyond = False
-
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Collection[type],
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
-        result = func(*args, **(kwargs or {}))
-        if func is Tensor.as_strided:
-            assert isinstance(args[0], Tensor)
-            assert isinstance(result, Tensor)
-            self.beyond |= not places_of(result) <= places_of(args[0])
-        return result
+    return it.seen
 
 
 def places_of(x: Tensor) -> set[int]:
@@ -108,10 +91,18 @@ def places_of(x: Tensor) -> set[int]:
 
 def reaches_beyond(program: Program, reference: Reference) -> bool:
     """Whether `as_strided` makes a view of what its argument does not reach on stock PyTorch."""
-    with _Reach() as reach:
+
+    def wanted(func: object, args: tuple[object, ...], result: object) -> bool:
+        if func is not Tensor.as_strided:
+            return False
+        assert isinstance(args[0], Tensor)
+        assert isinstance(result, Tensor)
+        return not places_of(result) <= places_of(args[0])
+
+    with _Watch(wanted) as it:
         execute(program)
         execute(program, reference)
-    return reach.beyond
+    return it.seen
 
 
 def is_valid(entries: Entries) -> bool:
