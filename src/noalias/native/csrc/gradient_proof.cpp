@@ -29,9 +29,13 @@ bool is_allocated_here(const c10::Storage& storage) {
 
 } // namespace
 
+bool has_ordinary_memory(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided &&
+      !tensor.key_set().has_any(kNotOrdinary) && tensor.has_storage();
+}
+
 bool is_ordinary_gradient(const at::Tensor& gradient) {
-  return gradient.layout() == at::kStrided && !gradient.is_meta() &&
-      !gradient.key_set().has_any(kNotOrdinary) && gradient.has_storage();
+  return has_ordinary_memory(gradient) && !gradient.is_meta();
 }
 
 bool is_plain(const at::Tensor& gradient) {

@@ -5,6 +5,10 @@
 
 namespace noalias {
 
+// A strided tensor whose elements lie in its own storage: no subclass, functorch
+// wrapper, functional or quantized tensor, no lazy zero.
+bool has_ordinary_memory(const at::Tensor& tensor);
+
 // A strided tensor with values: no subclass, no functorch, functional, quantized or
 // meta tensor, no lazy zero. Conjugation and negation may be lazy.
 bool is_ordinary_gradient(const at::Tensor& gradient);

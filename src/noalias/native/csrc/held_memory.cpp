@@ -1,26 +1,13 @@
 #include "held_memory.h"
 
-#include <ATen/SavedTensorHooks.h>
+#include "gradient_proof.h"
+
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <utility>
 
 namespace noalias {
-
-namespace {
-
-constexpr c10::DispatchKeySet kNotPlain({
-    c10::DispatchKey::Batched,
-    c10::DispatchKey::FuncTorchBatched,
-    c10::DispatchKey::FuncTorchGradWrapper,
-    c10::DispatchKey::Functionalize,
-    c10::DispatchKey::NestedTensor,
-    c10::DispatchKey::Python,
-    c10::DispatchKey::Quantized,
-});
-
-} // namespace
 
 HeldMemory::HeldMemory(const at::Tensor& operand)
     : storage_(operand.storage()),
@@ -31,10 +18,8 @@ HeldMemory::HeldMemory(const at::Tensor& operand)
       offset_(operand.storage_offset()) {}
 
 std::optional<HeldMemory> HeldMemory::of(const at::Tensor& operand) {
-  if (operand.layout() != at::kStrided || operand.key_set().has_any(kNotPlain) ||
-      !operand.has_storage() ||
-      operand.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
-      at::SavedTensorDefaultHooks::get_hooks().has_value()) {
+  if (!has_ordinary_memory(operand) ||
+      operand.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
     return std::nullopt;
   }
   return HeldMemory(operand);

@@ -23,8 +23,7 @@ namespace noalias {
 
 class HeldMemory {
  public:
-  // Nothing for what is no plain tensor (a subclass or a wrapper does its own), and
-  // while saved tensors have hooks, which decide themselves what is kept.
+  // Nothing for what has no ordinary memory: a subclass or a wrapper does its own.
   static std::optional<HeldMemory> of(const at::Tensor& operand);
 
   // `saved` itself if it has that memory still, else a tensor that has, with the

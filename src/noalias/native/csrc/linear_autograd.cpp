@@ -1,3 +1,4 @@
+#include "gradient_proof.h"
 #include "linear.h"
 #include "linear_nodes.h"
 #include "linear_products.h"
@@ -169,16 +170,13 @@ LinearGradients linear_backward_tangent(
   return {dx, dw, db};
 }
 
-// See Note [What hooks on saved tensors are given]. What has no composite of that
-// form keeps its own.
-bool is_saved_as_composite(const Tensor& input, const Tensor& weight) {
-  constexpr c10::DispatchKeySet wrapped(
-      {c10::DispatchKey::Python,
-       c10::DispatchKey::Functionalize,
-       c10::DispatchKey::FuncTorchBatched,
-       c10::DispatchKey::FuncTorchGradWrapper});
-  return at::SavedTensorDefaultHooks::get_hooks().has_value() &&
-      !input.key_set().has_any(wrapped) && !weight.key_set().has_any(wrapped) &&
+SavedVariable saved_operand(const Tensor& tensor) {
+  return SavedVariable(tensor, /*is_output=*/false);
+}
+
+// Whether PyTorch's composite would save a folded input and a transposed weight.
+bool has_composite_form(const Tensor& input, const Tensor& weight) {
+  return has_ordinary_memory(input) && has_ordinary_memory(weight) &&
       (input.dim() == 2 || (input.dim() > 2 && input.is_contiguous()));
 }
 
@@ -204,14 +202,16 @@ NodeOf<LinearBackward> make_history(
   const bool to_weight = node->should_compute_output(node->edges_.weight());
   const bool sparse = weight.layout() != c10::kStrided;
   node->on_pattern_ = sparse && to_weight && pattern_gradients();
-  node->saved_as_composite_ = !sparse && is_saved_as_composite(input, weight);
-  const auto save = [](const Tensor& tensor) {
-    return SavedVariable(tensor, /*is_output=*/false);
-  };
+  // Hooks decide themselves what is kept, so no memory is held beside what they pack.
+  const bool hooked = at::SavedTensorDefaultHooks::get_hooks().has_value();
+  node->saved_as_composite_ = hooked && has_composite_form(input, weight);
   const auto save_weight = [&] {
     if (to_input || node->on_pattern_) {
-      node->weight_ = save(node->saved_as_composite_ ? weight.t() : weight);
-      node->weight_memory_ = HeldMemory::of(weight);
+      node->weight_ =
+          saved_operand(node->saved_as_composite_ ? weight.t() : weight);
+      if (!hooked) {
+        node->weight_memory_ = HeldMemory::of(weight);
+      }
     }
   };
   // A product without a bias (mm) saves its second operand first.
@@ -220,8 +220,9 @@ NodeOf<LinearBackward> make_history(
     save_weight();
   }
   if (to_weight) {
-    node->input_ = save(node->saved_as_composite_ ? rows_of(input) : input);
-    if (input.dim() != 2 && !input.is_view()) {
+    node->input_ =
+        saved_operand(node->saved_as_composite_ ? rows_of(input) : input);
+    if (!hooked && input.dim() != 2 && !input.is_view()) {
       node->input_memory_ = HeldMemory::of(input);
     }
   }
@@ -358,15 +359,12 @@ LinearGradients linear_backward_autograd(
     node->of_ = of;
     node->set_next_edges(
         torch::autograd::collect_next_edges(x_used, grad_output, w_used));
-    const auto save = [](const Tensor& tensor) {
-      return SavedVariable(tensor, /*is_output=*/false);
-    };
     if (node->should_compute_output(0) || node->should_compute_output(2)) {
-      node->grad_output_ = save(grad_output);
+      node->grad_output_ = saved_operand(grad_output);
     }
     if (node->should_compute_output(1)) {
-      node->input_ = save(x_used);
-      node->weight_ = save(w_used);
+      node->input_ = saved_operand(x_used);
+      node->weight_ = saved_operand(w_used);
       if (of == LinearGradient::kBias) {
         node->grad_output_sizes_ = grad_output.sym_sizes().vec();
       }

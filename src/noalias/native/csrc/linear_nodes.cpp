@@ -84,14 +84,13 @@ void check_can_accumulate(const Edge& edge, const Tensor& weight) {
 }
 
 // From the composite's form; see Note [What hooks on saved tensors are given].
-FirstOrder restored(FirstOrder saved, const Tensor& grad) {
-  if (saved.as_composite && saved.input.defined()) {
+void leave_composite_form(FirstOrder& saved, const Tensor& grad) {
+  if (saved.input.defined()) {
     saved.input = restore(saved.input, grad, saved.input.sym_size(-1));
   }
-  if (saved.as_composite && saved.weight.defined()) {
+  if (saved.weight.defined()) {
     saved.weight = saved.weight.t();
   }
-  return saved;
 }
 
 // Of input, weight and bias.
@@ -130,11 +129,13 @@ std::array<Tensor, 3> gradients_of(const Tensor& grad, const FirstOrder& saved) 
 }
 
 // In the order of the edges.
-variable_list gradients(const variable_list& grads, const FirstOrder& saved) {
+variable_list gradients(const variable_list& grads, FirstOrder&& saved) {
   variable_list result(3);
   if (grads[0].defined()) {
-    auto [input, weight, bias] =
-        gradients_of(grads[0], restored(saved, grads[0]));
+    if (saved.as_composite) {
+      leave_composite_form(saved, grads[0]);
+    }
+    auto [input, weight, bias] = gradients_of(grads[0], saved);
     result[saved.edges.input()] = std::move(input);
     result[saved.edges.weight()] = std::move(weight);
     result[LinearEdges::bias] = std::move(bias);

@@ -213,17 +213,20 @@ class SliceUpdate final : public CopySlices {
   void through_copy(Tensor&& gradient, variable_list& results) {
     const bool to_base = task_should_compute_output(0);
     const bool to_source = task_should_compute_output(1);
-    if (!to_source || !add_to_source(gradient, /*clear=*/to_base)) {
+    const Region written = region();
+    if (to_source && !add_to_source(gradient, written)) {
       Tensor incoming;
       {
         const at::AutoDispatchBelowADInplaceOrView below;
-        incoming = take_copy(gradient, region(), /*clear=*/to_base);
+        incoming = copy_of_region(gradient, written);
       }
-      if (to_source) {
-        results[1] = gradient_of_source(std::move(incoming), source_options());
-      }
+      results[1] = gradient_of_source(std::move(incoming), source_options());
     }
     if (to_base) {
+      {
+        const at::AutoDispatchBelowADInplaceOrView below;
+        clear_region(gradient, written);
+      }
       pass_on(gradient, std::nullopt);
       results[0] = std::move(gradient);
     }
@@ -236,7 +239,7 @@ class SliceUpdate final : public CopySlices {
   // The source of a step in a loop is used in the next one, too, whose gradient has
   // arrived before: the slice is added there, without a copy of it. The same numbers
   // in the same order as the engine adds them; see Note [Gradients that wait].
-  bool add_to_source(const Tensor& gradient, bool clear) {
+  bool add_to_source(const Tensor& gradient, const Region& written) {
     auto* task = running_graph_task();
     const auto type = gradient.scalar_type();
     if (task == nullptr || has_hooks(*this) ||
@@ -253,7 +256,7 @@ class SliceUpdate final : public CopySlices {
       return false;
     }
     const at::AutoDispatchBelowADInplaceOrView below;
-    add_region(*sum, gradient, region(), clear);
+    add_region(*sum, gradient, written);
     return true;
   }
 
@@ -273,13 +276,12 @@ class SliceUpdate final : public CopySlices {
   }
 
   void through(Tensor&& gradient, variable_list& results) {
+    const Region written = region();
     variable_list inputs;
-    Tensor slice;
     {
       const at::AutoDispatchBelowADInplaceOrView below;
-      slice = region().of(gradient);
       // The slice is overwritten below, and fn may keep what it is given.
-      inputs.push_back(contiguous_copy(slice));
+      inputs.push_back(copy_of_region(gradient, written));
     }
     variable_list inner = (*fn)(std::move(inputs));
     for (size_t i = 0; i < inner.size(); ++i) {
@@ -293,9 +295,9 @@ class SliceUpdate final : public CopySlices {
       }
       {
         const at::AutoDispatchBelowADInplaceOrView below;
-        slice.copy_(inner[0]);
+        written.of(gradient).copy_(inner[0]);
       }
-      pass_on(gradient, region());
+      pass_on(gradient, written);
       results[0] = std::move(gradient);
     }
   }

@@ -37,15 +37,26 @@ C10_NOINLINE void add_numbers(
   }
 }
 
-template <typename T>
-void add_numbers(const at::Tensor& slice, const at::Tensor& part) {
-  add_numbers(
-      slice.mutable_data_ptr<T>(), part.const_data_ptr<T>(), slice.numel());
+// False for what ATen adds.
+bool add_numbers_of(
+    at::ScalarType type,
+    void* to,
+    const void* from,
+    int64_t count) {
+  if (type == at::kFloat) {
+    add_numbers(static_cast<float*>(to), static_cast<const float*>(from), count);
+  } else if (type == at::kDouble) {
+    add_numbers(
+        static_cast<double*>(to), static_cast<const double*>(from), count);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 // Of a region that lies in one piece, where it begins; null for all others.
 char* small_piece(const at::Tensor& whole, const Region& region) {
-  if (!whole.is_cpu() || c10::multiply_integers(region.sizes) > kSmall ||
+  if (!whole.is_cpu() || !are_few(c10::multiply_integers(region.sizes)) ||
       !at::geometry_is_contiguous(region.sizes, region.strides)) {
     return nullptr;
   }
@@ -64,67 +75,34 @@ bool are_few(int64_t elements) {
   return elements <= kSmall;
 }
 
-at::Tensor contiguous_copy(const at::Tensor& slice) {
-  if (!is_small(slice)) {
-    return slice.clone(at::MemoryFormat::Contiguous);
-  }
-  at::Tensor copy = at::detail::empty_cpu(slice.sizes(), slice.options());
-  std::memcpy(
-      copy.mutable_data_ptr(), slice.const_data_ptr(), slice.nbytes());
-  return copy;
-}
-
-// Neither makes a tensor for a slice that lies in one piece.
-at::Tensor take_copy(
-    const at::Tensor& whole,
-    const Region& region,
-    bool clear) {
-  char* const piece = small_piece(whole, region);
+// None of these makes a tensor for a slice that lies in one piece.
+at::Tensor copy_of_region(const at::Tensor& whole, const Region& region) {
+  const char* const piece = small_piece(whole, region);
   if (piece == nullptr) {
-    const at::Tensor slice = region.of(whole);
-    at::Tensor copy = slice.clone(at::MemoryFormat::Contiguous);
-    if (clear) {
-      slice.zero_();
-    }
-    return copy;
+    return region.of(whole).clone(at::MemoryFormat::Contiguous);
   }
   at::Tensor copy = at::detail::empty_cpu(region.sizes, whole.options());
   std::memcpy(copy.mutable_data_ptr(), piece, bytes_of(whole, region));
-  if (clear) {
-    std::memset(piece, 0, bytes_of(whole, region));
-  }
   return copy;
+}
+
+void clear_region(const at::Tensor& whole, const Region& region) {
+  if (char* const piece = small_piece(whole, region)) {
+    std::memset(piece, 0, bytes_of(whole, region));
+  } else {
+    region.of(whole).zero_();
+  }
 }
 
 void add_region(
     const at::Tensor& sum,
     const at::Tensor& whole,
-    const Region& region,
-    bool clear) {
-  char* const piece = small_piece(whole, region);
-  const auto type = whole.scalar_type();
+    const Region& region) {
+  const char* const piece = small_piece(whole, region);
   if (piece == nullptr || !is_small(sum) ||
-      (type != at::kFloat && type != at::kDouble)) {
-    const at::Tensor slice = region.of(whole);
-    sum.add_(slice);
-    if (clear) {
-      slice.zero_();
-    }
-    return;
-  }
-  if (type == at::kFloat) {
-    add_numbers<float>(
-        sum.mutable_data_ptr<float>(),
-        reinterpret_cast<const float*>(piece),
-        sum.numel());
-  } else {
-    add_numbers<double>(
-        sum.mutable_data_ptr<double>(),
-        reinterpret_cast<const double*>(piece),
-        sum.numel());
-  }
-  if (clear) {
-    std::memset(piece, 0, bytes_of(whole, region));
+      !add_numbers_of(
+          whole.scalar_type(), sum.mutable_data_ptr(), piece, sum.numel())) {
+    sum.add_(region.of(whole));
   }
 }
 
@@ -133,11 +111,12 @@ void add_part(const at::Tensor& slice, const at::Tensor& part) {
   const bool is_simple = is_small(slice) && part.is_cpu() &&
       part.is_contiguous() && part.sizes() == slice.sizes() &&
       part.scalar_type() == type && !part.is_neg();
-  if (is_simple && type == at::kFloat) {
-    add_numbers<float>(slice, part);
-  } else if (is_simple && type == at::kDouble) {
-    add_numbers<double>(slice, part);
-  } else {
+  if (!is_simple ||
+      !add_numbers_of(
+          type,
+          slice.mutable_data_ptr(),
+          part.const_data_ptr(),
+          slice.numel())) {
     slice.add_(part);
   }
 }

@@ -14,19 +14,16 @@ namespace noalias {
 // Whether a contiguous slice of this many elements, on the CPU, is done here.
 bool are_few(int64_t elements);
 
-// A contiguous copy. All of these are called below autograd.
-at::Tensor contiguous_copy(const at::Tensor& slice);
+// A contiguous copy of a region. All of these are called below autograd.
+at::Tensor copy_of_region(const at::Tensor& whole, const Region& region);
 
-// The same of a region of `whole`; with `clear`, the region is then zero.
-at::Tensor take_copy(const at::Tensor& whole, const Region& region, bool clear);
+void clear_region(const at::Tensor& whole, const Region& region);
 
-// `sum += region of whole`, element by element as add_ does it; with `clear`, the
-// region is then zero.
+// `sum += region of whole`, element by element as add_ does it.
 void add_region(
     const at::Tensor& sum,
     const at::Tensor& whole,
-    const Region& region,
-    bool clear);
+    const Region& region);
 
 // `slice += part`, element by element as add_ does it.
 void add_part(const at::Tensor& slice, const at::Tensor& part);
