@@ -7,9 +7,9 @@ view, has the same values, geometry, version and gradient, and shares memory wit
 base was hidden nobody can tell the two apart, so the cured run must equal that run. If the base was
 visible, its other observers see a difference, and the cured run equals neither reference.
 
-Only views named by `aliases.replaceable` may be replaced. A guarded write that the cured run
-refused with the error that it raises in one of the other runs is left out of the reference, since
-nothing happened there.
+Only views named by `aliases.replaceable` may be replaced; where a guarded write raises, they are
+put back. A guarded write or call that the cured run refused with the error that it raises in one of
+the other runs is left out of the reference, since nothing happened there.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class _References:
             yield replace(bare, exact_tangents=True)
 
     def _refused(self) -> Refused:
-        """Guarded writes on which the cured run raised a curable error that another run raised."""
+        """Where the cured run raised, and was guarded, a curable error that another run raised."""
         raised = _failures(self._cured)
         found = []
         for site, statement in enumerate(walk(self._program)):
@@ -142,7 +142,7 @@ class _References:
                 entry is not None
                 and entry in self._raised.get(f"@{site}", ())
                 and isinstance(statement, Block)
-                and isinstance(statement.body[0], Write | Foreach)
+                and isinstance(statement.body[0], Write | Foreach | Call)
                 and is_curable(entry.message)
             ):
                 found.append((site, entry.kind, entry.message, len(raised[f"@{site}"])))

@@ -244,10 +244,28 @@ class Printer:
                 yield from self._fresh_names(site, outs)
 
     def _guarded(self, site: int, body: Program) -> Iterator[str]:
+        replaced = self._replaced_by(site + 1, body[0])
+        if replaced:
+            yield f"before = {replaced}"
         yield "try:"
         yield from self._indented(body)
         yield "except Exception as error:"
+        if replaced:
+            yield f"    {replaced} = put_back(before, {replaced})"
         yield f'    record.error("@{site}", error)'
+        if replaced:
+            yield "del before"
+
+    def _replaced_by(self, site: int, statement: Statement) -> str:
+        """A tuple of the names that a reference binds anew just before this writes to them."""
+        match statement:
+            case Write(target):
+                names = (target, *sorted(self._others.get(target, ())))
+                return _tuple(names) if (site, 0) in self._unaliased else ""
+            case Foreach(targets):
+                parts = range(len(targets))
+                return _tuple(targets) if any((site, i) in self._unaliased for i in parts) else ""
+        return ""
 
     def _indented(self, body: Program) -> Iterator[str]:
         yield from (f"    {line}" for line in self.lines(body))
@@ -304,6 +322,10 @@ def render_form(term: Step) -> str:
 
 def _targets(names: tuple[str, ...]) -> str:
     return ", ".join(map(render, names))
+
+
+def _tuple(names: tuple[str, ...]) -> str:
+    return f"({', '.join(map(render, names))},)"
 
 
 def _export(way: str, source: str) -> str:

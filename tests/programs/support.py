@@ -199,6 +199,15 @@ def unaliased_among(
     return tuple(copies.get(id(tensor), tensor) for tensor in tensors)
 
 
+def put_back(before: tuple[object, ...], now: tuple[object, ...]) -> tuple[object, ...]:
+    """The tensors that were replaced for a call that raised, with what it has written by then."""
+    for old, new in zip(before, now, strict=True):
+        if old is not new and isinstance(old, Tensor) and isinstance(new, Tensor):
+            for _ in range(new._version - old._version):
+                old.detach().copy_(new.detach())
+    return before
+
+
 def own_tangent(x: Tensor, place: tuple[int, int]) -> Tensor:
     """The tensor with a tangent in a storage of its own: `jacfwd` hands out views of one tensor."""
     primal, tangent = fwAD.unpack_dual(x)
@@ -272,6 +281,7 @@ GLOBALS: dict[str, object] = {
             in_thread,
             unaliased,
             unaliased_among,
+            put_back,
             own_tangent,
             Unaliased,
         )

@@ -2,12 +2,14 @@
 
 #include "copy_slices.h"
 #include "counters.h"
+#include "dropped_view.h"
 #include "hidden_base.h"
 #include "placed_view.h"
 #include "slice_update.h"
 #include "trail.h"
 #include "view_history.h"
 
+#include <c10/util/SmallVector.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
@@ -49,31 +51,59 @@ struct Outcome {
   bool dropped;
 };
 
-// The verdict, after acting on it.
-Outcome cure(const Tensor& written, const DifferentiableViewMeta& meta) {
-  const Verdict verdict = verdict_on(written, meta);
-  count(counters().seen);
-  if (verdict != Verdict::kHidden) {
-    count(counters().kept[static_cast<size_t>(verdict)]);
-    return {verdict, false};
+// What a call has dropped. See Note [A call that raises leaves a view].
+class Drops {
+ public:
+  // The verdict, after acting on it.
+  Outcome cure(const Tensor& written, const DifferentiableViewMeta& meta) {
+    const Verdict verdict =
+        verdict_on(written, meta, held(meta.get_backward_view().base_));
+    count(counters().seen);
+    if (verdict != Verdict::kHidden) {
+      count(counters().kept[static_cast<size_t>(verdict)]);
+      return {verdict, false};
+    }
+    const bool drop = hidden_bases_on.load(std::memory_order_relaxed) &&
+        !must_stay_stock(written, meta);
+    if (drop) {
+      dropped_.emplace_back(written);
+      count(counters().cured);
+    }
+    return {verdict, drop};
   }
-  const bool drop = hidden_bases_on.load(std::memory_order_relaxed) &&
-      !must_stay_stock(written, meta);
-  if (drop) {
-    drop_view(written);
-    count(counters().cured);
-  }
-  return {verdict, drop};
-}
 
-void cure_if_at_stake(const InPlaceCall& call, const Tensor& written) {
-  if (!hidden_bases_on.load(std::memory_order_relaxed)) {
-    return;
+  void cure_if_at_stake(const InPlaceCall& call, const Tensor& written) {
+    if (!hidden_bases_on.load(std::memory_order_relaxed)) {
+      return;
+    }
+    if (const auto* meta = view_at_stake(call, written)) {
+      cure(written, *meta);
+    }
   }
-  if (const auto* meta = view_at_stake(call, written)) {
-    cure(written, *meta);
+
+  template <typename Stock>
+  void during(const Stock& stock) {
+    try {
+      stock();
+    } catch (...) {
+      std::for_each(dropped_.rbegin(), dropped_.rend(), [](DroppedView& view) {
+        view.give_back();
+      });
+      throw;
+    }
   }
-}
+
+ private:
+  Discount held(const Tensor& base) const {
+    Discount ours;
+    for (const DroppedView& view : dropped_) {
+      ours.base += view.owners_of_base(base);
+    }
+    return ours;
+  }
+
+  c10::SmallVector<DroppedView, 1> dropped_;
+};
 
 // What the cures make of the node that stock has put behind the base.
 void mend_history(const InPlaceCall& call, const CopySlicesWatch& watch) {
@@ -158,11 +188,12 @@ void tell_of_write(
     const InPlaceCall& call,
     const std::string& name,
     const Tensor& written,
-    bool recording) {
+    bool recording,
+    Drops& drops) {
   const auto* meta = view_at_stake(call, written);
   std::optional<Outcome> outcome;
   if (meta != nullptr) {
-    outcome = cure(written, *meta);
+    outcome = drops.cure(written, *meta);
   }
   note_write(name, written);
   if (recording && written.defined() &&
@@ -184,11 +215,12 @@ void call_and_tell(
   const std::string name = c10::toString(call.op.operator_name());
   const bool recording =
       c10::GradMode::is_enabled() && !is_observed_below(call.keys);
+  Drops drops;
   for (const Tensor& tensor : written) {
-    tell_of_write(call, name, tensor, recording);
+    tell_of_write(call, name, tensor, recording, drops);
   }
   try {
-    stock();
+    drops.during(stock);
   } catch (const std::exception& error) {
     if (recording && !written.empty()) {
       tell("failed", name, written.front(), error.what());
@@ -205,8 +237,9 @@ void InPlaceCall::on(const Tensor& written) const {
     call_and_tell(*this, kept, [&] { call_watched(*this, kept); });
     return;
   }
-  cure_if_at_stake(*this, written);
-  call_watched(*this, written);
+  Drops drops;
+  drops.cure_if_at_stake(*this, written);
+  drops.during([&] { call_watched(*this, written); });
 }
 
 void InPlaceCall::on(const std::vector<Tensor>& written) const {
@@ -214,10 +247,11 @@ void InPlaceCall::on(const std::vector<Tensor>& written) const {
     call_and_tell(*this, written, [&] { call_placed(*this, written); });
     return;
   }
+  Drops drops;
   for (const Tensor& tensor : written) {
-    cure_if_at_stake(*this, tensor);
+    drops.cure_if_at_stake(*this, tensor);
   }
-  call_placed(*this, written);
+  drops.during([&] { call_placed(*this, written); });
 }
 
 } // namespace noalias
