@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <typeinfo>
-#include <utility>
 
 namespace noalias {
 
@@ -28,20 +27,19 @@ const at::Tensor* base_of(const at::Tensor& tensor) {
 } // namespace
 
 // Looked at as it is, without bringing a history up to date.
-CopySlicesWatch::CopySlicesWatch(at::Tensor written)
-    : written_(std::move(written)),
-      before_(impl::grad_fn_unsafe(*base_of(written_))) {}
+CopySlicesWatch::CopySlicesWatch(const at::Tensor& written)
+    : written_(&written), before_(impl::grad_fn_unsafe(*base_of(written))) {}
 
 bool CopySlicesWatch::has_base_of(const CopySlicesWatch& other) const {
-  const at::Tensor* ours = base_of(written_);
-  const at::Tensor* theirs = base_of(other.written_);
+  const at::Tensor* ours = base_of(*written_);
+  const at::Tensor* theirs = base_of(*other.written_);
   return ours != nullptr && theirs != nullptr && ours->is_same(*theirs);
 }
 
 CopySlices* CopySlicesWatch::fresh(int64_t below) const {
-  const at::Tensor* base = base_of(written_);
+  const at::Tensor* base = base_of(*written_);
   if (base == nullptr || has_symbolic_geometry(*base) ||
-      has_symbolic_geometry(written_)) {
+      has_symbolic_geometry(*written_)) {
     return nullptr;
   }
   for (Node* node = impl::grad_fn_unsafe(*base);

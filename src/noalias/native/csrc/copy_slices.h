@@ -12,11 +12,12 @@ namespace noalias {
 // Watches one in-place call: made before stock's kernel runs, asked afterwards.
 class CopySlicesWatch {
  public:
-  // `written` is the differentiable view that is about to be written.
-  explicit CopySlicesWatch(at::Tensor written);
+  // `written` is the differentiable view that is about to be written, and outlives
+  // the watch.
+  explicit CopySlicesWatch(const at::Tensor& written);
 
   const at::Tensor& written() const {
-    return written_;
+    return *written_;
   }
 
   bool has_base_of(const CopySlicesWatch& other) const;
@@ -26,7 +27,7 @@ class CopySlicesWatch {
   torch::autograd::CopySlices* fresh(int64_t below = 0) const;
 
  private:
-  at::Tensor written_; // held: a stack's own is consumed by the call
+  const at::Tensor* written_;
   const torch::autograd::Node* before_;
 };
 

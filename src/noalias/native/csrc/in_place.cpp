@@ -79,8 +79,13 @@ class InPlaceGuard final : public Guard {
     const InPlaceCall call{op, keys, any_requires_grad, stock};
     if (!written.isTensor()) {
       call.on(written.toTensorVector());
-    } else if (may_matter(written.toTensor(), keys, any_requires_grad)) {
-      call.on(written.toTensor());
+      return;
+    }
+    const auto* at_stake =
+        view_at_stake(written.toTensor(), keys, any_requires_grad);
+    if (may_matter(written.toTensor(), at_stake, keys)) {
+      const Tensor kept = written.toTensor();
+      call.on(kept, at_stake);
     } else {
       stock();
     }

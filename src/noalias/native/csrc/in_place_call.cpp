@@ -31,14 +31,6 @@ bool is_functorch_below(c10::DispatchKeySet keys) {
   return keys.has_any(levels);
 }
 
-// The view whose history is at stake, nullptr where none is.
-const DifferentiableViewMeta* view_at_stake(
-    const InPlaceCall& call,
-    const Tensor& written) {
-  const auto* meta = recorded_view(written, call.keys);
-  return meta != nullptr && call.any_requires_grad() ? meta : nullptr;
-}
-
 // See Note [Cures that a program cannot tell].
 bool must_stay_stock(const Tensor& written, const DifferentiableViewMeta& meta) {
   return effects_kept.load(std::memory_order_relaxed) &&
@@ -70,15 +62,6 @@ class Drops {
       count(counters().cured);
     }
     return {verdict, drop};
-  }
-
-  void cure_if_at_stake(const InPlaceCall& call, const Tensor& written) {
-    if (!hidden_bases_on.load(std::memory_order_relaxed)) {
-      return;
-    }
-    if (const auto* meta = view_at_stake(call, written)) {
-      cure(written, *meta);
-    }
   }
 
   template <typename Stock>
@@ -120,8 +103,11 @@ void mend_history(const InPlaceCall& call, const CopySlicesWatch& watch) {
   }
 }
 
-void call_watched(const InPlaceCall& call, const Tensor& written) {
-  if (recorded_view(written, call.keys) == nullptr) {
+void call_watched(
+    const InPlaceCall& call,
+    const Tensor& written,
+    bool is_view) {
+  if (!is_view) {
     std::optional<RetainedGradient> retained;
     if (must_carry_retained_gradient(written, call.keys)) {
       retained.emplace(written);
@@ -184,16 +170,16 @@ void call_placed(const InPlaceCall& call, c10::ArrayRef<Tensor> written) {
   }
 }
 
-void tell_of_write(
-    const InPlaceCall& call,
+// Whether it is still a view whose history is at stake.
+bool cure_and_tell(
     const std::string& name,
     const Tensor& written,
+    const DifferentiableViewMeta* at_stake,
     bool recording,
     Drops& drops) {
-  const auto* meta = view_at_stake(call, written);
   std::optional<Outcome> outcome;
-  if (meta != nullptr) {
-    outcome = drops.cure(written, *meta);
+  if (at_stake != nullptr) {
+    outcome = drops.cure(written, *at_stake);
   }
   note_write(name, written);
   if (recording && written.defined() &&
@@ -204,23 +190,18 @@ void tell_of_write(
         written,
         outcome.has_value() ? name_of(outcome->verdict) : "");
   }
+  return outcome.has_value() && !outcome->dropped;
 }
 
-// The same with somebody listening; `stock` is what remains to be called.
+// `stock`, and what it raises is told, with somebody listening.
 template <typename Stock>
-void call_and_tell(
-    const InPlaceCall& call,
+void tell_of_failure(
+    const std::string& name,
     c10::ArrayRef<Tensor> written,
+    bool recording,
     const Stock& stock) {
-  const std::string name = c10::toString(call.op.operator_name());
-  const bool recording =
-      c10::GradMode::is_enabled() && !is_observed_below(call.keys);
-  Drops drops;
-  for (const Tensor& tensor : written) {
-    tell_of_write(call, name, tensor, recording, drops);
-  }
   try {
-    drops.during(stock);
+    stock();
   } catch (const std::exception& error) {
     if (recording && !written.empty()) {
       tell("failed", name, written.front(), error.what());
@@ -229,27 +210,57 @@ void call_and_tell(
   }
 }
 
+bool is_recording(const InPlaceCall& call) {
+  return c10::GradMode::is_enabled() && !is_observed_below(call.keys);
+}
+
+std::string name_of(const InPlaceCall& call) {
+  return c10::toString(call.op.operator_name());
+}
+
 } // namespace
 
-void InPlaceCall::on(const Tensor& written) const {
+void InPlaceCall::on(
+    const Tensor& written,
+    const DifferentiableViewMeta* at_stake) const {
+  Drops drops;
   if (listening()) {
-    const Tensor kept = written;
-    call_and_tell(*this, kept, [&] { call_watched(*this, kept); });
+    const std::string name = name_of(*this);
+    const bool recording = is_recording(*this);
+    const bool is_view =
+        cure_and_tell(name, written, at_stake, recording, drops);
+    tell_of_failure(name, written, recording, [&] {
+      drops.during([&] { call_watched(*this, written, is_view); });
+    });
     return;
   }
-  Drops drops;
-  drops.cure_if_at_stake(*this, written);
-  drops.during([&] { call_watched(*this, written); });
+  bool is_view = at_stake != nullptr;
+  if (is_view && hidden_bases_on.load(std::memory_order_relaxed)) {
+    is_view = !drops.cure(written, *at_stake).dropped;
+  }
+  drops.during([&] { call_watched(*this, written, is_view); });
 }
 
 void InPlaceCall::on(const std::vector<Tensor>& written) const {
+  Drops drops;
   if (listening()) {
-    call_and_tell(*this, written, [&] { call_placed(*this, written); });
+    const std::string name = name_of(*this);
+    const bool recording = is_recording(*this);
+    for (const Tensor& tensor : written) {
+      const auto* at_stake = view_at_stake(tensor, keys, any_requires_grad);
+      cure_and_tell(name, tensor, at_stake, recording, drops);
+    }
+    tell_of_failure(name, written, recording, [&] {
+      drops.during([&] { call_placed(*this, written); });
+    });
     return;
   }
-  Drops drops;
-  for (const Tensor& tensor : written) {
-    drops.cure_if_at_stake(*this, tensor);
+  if (hidden_bases_on.load(std::memory_order_relaxed)) {
+    for (const Tensor& tensor : written) {
+      if (const auto* at_stake = view_at_stake(tensor, keys, any_requires_grad)) {
+        drops.cure(tensor, *at_stake);
+      }
+    }
   }
   drops.during([&] { call_placed(*this, written); });
 }

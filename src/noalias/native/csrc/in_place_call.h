@@ -52,6 +52,16 @@ inline const DifferentiableViewMeta* recorded_view(
   return recorded ? meta : nullptr;
 }
 
+// The view whose history is at stake, nullptr where none is.
+template <typename RequiresGrad>
+const DifferentiableViewMeta* view_at_stake(
+    const Tensor& written,
+    c10::DispatchKeySet keys,
+    const RequiresGrad& any_requires_grad) {
+  const auto* meta = recorded_view(written, keys);
+  return meta != nullptr && any_requires_grad() ? meta : nullptr;
+}
+
 // Whether stock would lose sight of the hook of retain_grad.
 inline bool must_carry_retained_gradient(
     const Tensor& written,
@@ -69,20 +79,18 @@ struct InPlaceCall {
   c10::function_ref<bool()> any_requires_grad;
   c10::function_ref<void()> stock;
 
-  // Calls stock once, the cures that apply around it.
-  void on(const Tensor& written) const;
+  // Call stock once, the cures that apply around it. What is written must outlive
+  // the call: a stack's own is consumed by it.
+  void on(const Tensor& written, const DifferentiableViewMeta* at_stake) const;
   void on(const std::vector<Tensor>& written) const;
 };
 
-// Whether InPlaceCall has anything to add to stock. Cheapest first: this is the
-// price of every in-place call.
-template <typename RequiresGrad>
-bool may_matter(
+// Whether InPlaceCall has anything to add to stock.
+inline bool may_matter(
     const Tensor& written,
-    c10::DispatchKeySet keys,
-    const RequiresGrad& any_requires_grad) {
-  return listening() ||
-      (recorded_view(written, keys) != nullptr && any_requires_grad()) ||
+    const DifferentiableViewMeta* at_stake,
+    c10::DispatchKeySet keys) {
+  return at_stake != nullptr || listening() ||
       must_carry_retained_gradient(written, keys);
 }
 

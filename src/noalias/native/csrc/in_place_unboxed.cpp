@@ -70,12 +70,13 @@ struct Unboxed<Op, Tensor&(Tensor&, Rest...)> {
     const auto any_requires_grad = [&] {
       return asks_for_gradient(written) || (... || asks_for_gradient(rest));
     };
-    if (!may_matter(written, keys, any_requires_grad)) {
+    const auto* at_stake = view_at_stake(written, keys, any_requires_grad);
+    if (!may_matter(written, at_stake, keys)) {
       return StockKernel<Op>::call(keys, written, rest...);
     }
     static const c10::OperatorHandle op = StockKernel<Op>::handle();
     const auto stock = [&] { StockKernel<Op>::call(keys, written, rest...); };
-    InPlaceCall{op, keys, any_requires_grad, stock}.on(written);
+    InPlaceCall{op, keys, any_requires_grad, stock}.on(written, at_stake);
     return written;
   }
 };
