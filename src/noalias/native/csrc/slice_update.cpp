@@ -191,6 +191,14 @@ class SliceUpdate final : public CopySlices {
     return view.storage_offset() - base.storage_offset();
   }
 
+  // Of the update that the gradient goes to from here. See Note [The next slice].
+  int64_t next_offset() const {
+    const Node* next = next_edge(0).function.get();
+    return next != nullptr && typeid(*next) == typeid(SliceUpdate)
+        ? static_cast<const SliceUpdate&>(*next).offset_in_base()
+        : offset_in_base();
+  }
+
   Region region() const {
     return {
         c10::DimVector(view.sizes()),
@@ -256,7 +264,7 @@ class SliceUpdate final : public CopySlices {
       return false;
     }
     const at::AutoDispatchBelowADInplaceOrView below;
-    add_region(*sum, gradient, written);
+    add_region(*sum, gradient, written, next_offset());
     return true;
   }
 

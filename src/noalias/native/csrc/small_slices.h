@@ -19,13 +19,27 @@ at::Tensor copy_of_region(const at::Tensor& whole, const Region& region);
 
 void clear_region(const at::Tensor& whole, const Region& region);
 
+// Note [The next slice]
+//
+// The slices of a loop over time lie one behind the other, and are visited in turn.
+// Once their gradient is larger than the caches, each begins with a page that nobody
+// has asked for yet: at 16 KiB a slice, waiting for it takes longer than the sum. So
+// while one slice is added, the one that is likely to follow is asked for. `next` is
+// the offset of that one, in elements of `whole`; a wrong guess costs nothing but the
+// memory's time.
+
 // `sum += region of whole`, element by element as add_ does it.
 void add_region(
     const at::Tensor& sum,
     const at::Tensor& whole,
-    const Region& region);
+    const Region& region,
+    int64_t next);
 
-// `slice += part`, element by element as add_ does it.
-void add_part(const at::Tensor& slice, const at::Tensor& part);
+// `region of whole += part`, element by element as add_ does it.
+void add_to_region(
+    const at::Tensor& whole,
+    const Region& region,
+    const at::Tensor& part,
+    int64_t next);
 
 } // namespace noalias

@@ -18,6 +18,7 @@ struct Known {
   SumKey key;
   c10::DimVector strides;
   std::vector<Region> dirty;
+  int64_t last = 0; // the offset of what was added last
 };
 
 // Beyond this many regions one pass over everything is no worse.
@@ -36,6 +37,7 @@ class Table {
     known.key = key;
     known.strides = strides;
     known.dirty.clear();
+    known.last = 0;
     return known;
   }
 
@@ -84,13 +86,15 @@ void add_zero_filled(
     const at::Tensor& sum,
     const Region& region,
     const at::Tensor& part) {
-  const at::Tensor slice = region.of(sum);
   Known* known = table().find(key);
   if (known != nullptr && sum.strides().equals(known->strides) &&
       clear_around(*known, sum, region)) {
-    add_part(slice, part);
+    const int64_t step = region.offset - known->last;
+    known->last = region.offset;
+    add_to_region(sum, region, part, region.offset + step);
     return;
   }
+  const at::Tensor slice = region.of(sum);
   const at::Tensor inside = slice.add(part);
   sum.add_(0);
   slice.copy_(inside);
