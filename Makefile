@@ -58,6 +58,10 @@ test: tools $(VENV)/.stamp-test $(VENV)/.stamp-recipes lint types docs build ## 
 test-asan: tools $(VENV)/.stamp-test ## the core's tests under AddressSanitizer and UBSan (long)
 	$(BIN)/python tools/sanitize.py address,undefined $(PYTEST_ARGS)
 
+.PHONY: test-tsan
+test-tsan: tools $(VENV)/.stamp-test ## the core's tests with threads under ThreadSanitizer
+	$(BIN)/python tools/sanitize.py thread $(PYTEST_ARGS)
+
 .PHONY: test-long
 test-long: tools $(VENV)/.stamp-test build ## the tests that take minutes: 100,000 steps, 20,000 programs
 	$(BIN)/python -m pytest --long -m long $(PYTEST_ARGS)

@@ -192,6 +192,8 @@ def budget(rows: Any) -> str:
     return markdown(["call", *(f">{m}" for m in modes)], ([c, *t] for c, t in by_call.items()))
 
 
+KEPT_MEMORY = "growth --threads 1 --steps 256,512,1024,2048,4096 --stock-limit 0.5"
+
 # Name of the table -> file, table in it, what makes it of the file's rows, and the command.
 TABLES: dict[str, tuple[str, str, Callable[[Any], str], str]] = {
     "three-way": ("three-way", "three-way", three_way, "three-way --threads 1"),
@@ -207,6 +209,8 @@ TABLES: dict[str, tuple[str, str, Callable[[Any], str], str]] = {
     "compiled": ("compiled", "compiled", compiled, "compiled --threads 1"),
     "growth": ("growth", "growth", growth, "growth --threads 1"),
     "fits": ("growth", "growth", fits, "growth --threads 1"),
+    "growth-kept-memory": ("growth-kept-memory", "growth", growth, KEPT_MEMORY),
+    "fits-kept-memory": ("growth-kept-memory", "growth", fits, KEPT_MEMORY),
     "loops": ("growth", "growth", lambda rows: compared(rows["programs"]), "growth --threads 1"),
     "models": ("models", "models", compared, "models --threads 1"),
     "overhead": ("overhead", "overhead", budget, "overhead --threads 1"),

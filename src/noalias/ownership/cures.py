@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from noalias import native
 from noalias.native.dispatch_cache import forget_resolved_kernels
 from noalias.ownership import fsdp
+
+if TYPE_CHECKING:
+    from noalias.native.core import Core
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,11 @@ def disable(*cures: str) -> None:
     if not native.is_loaded() and not cures:
         return  # nothing can be on
     core = native.load()
-    for cure in _checked(cures, core.known_cures()):
+    _switch_off(core, _checked(cures, core.known_cures()))
+
+
+def _switch_off(core: Core, cures: Iterable[str]) -> None:
+    for cure in cures:
         core.disable_cure(cure)
     forget_resolved_kernels()
 
@@ -106,9 +114,7 @@ def enabled(*cures: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for cure in added:
-            core.disable_cure(cure)
-        forget_resolved_kernels()
+        _switch_off(core, added)
 
 
 def status() -> Status:

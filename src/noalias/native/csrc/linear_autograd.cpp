@@ -15,7 +15,6 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
 #include <atomic>
 
 namespace noalias {
@@ -58,14 +57,6 @@ Below what_is_below(c10::DispatchKeySet keys) {
   constexpr c10::DispatchKeySet python(
       {DispatchKey::Python, DispatchKey::Functionalize});
   return below.has_any(python) ? Below::kPython : Below::kBackend;
-}
-
-bool any_subclass(std::initializer_list<const Tensor*> tensors) {
-  constexpr c10::DispatchKeySet subclass(
-      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize});
-  return std::any_of(tensors.begin(), tensors.end(), [&](const Tensor* tensor) {
-    return tensor->defined() && tensor->key_set().has_any(subclass);
-  });
 }
 
 // See Note [Where linear stays whole].

@@ -14,11 +14,6 @@ namespace noalias {
 
 namespace {
 
-bool is_python_subclass(const Tensor& tensor) {
-  return tensor.key_set().has_any(c10::DispatchKeySet(
-      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize}));
-}
-
 // It requires grad because its base does, and no gradient reaches it. PyTorch's
 // composite takes differentiable views of it, which raise in backward once the base
 // has been modified; what needs no gradient for it has nothing to raise about.
@@ -60,10 +55,7 @@ bool is_routed(
   }
   const Tensor none;
   const Tensor& b = has_bias ? *bias : none;
-  const bool subclass =
-      is_python_subclass(input) || is_python_subclass(weight) ||
-      (has_bias && is_python_subclass(b));
-  if (subclass) {
+  if (any_subclass({&input, &weight, &b})) {
     return all_have_own_rule({&input, &weight, &b});
   }
   // The transposed weight of PyTorch's composite, and the folded input, are views,

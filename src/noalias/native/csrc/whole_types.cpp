@@ -43,6 +43,15 @@ bool has_own_rule(const at::Tensor& tensor) {
 
 } // namespace
 
+bool any_subclass(std::initializer_list<const at::Tensor*> tensors) {
+  constexpr c10::DispatchKeySet subclass(
+      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize});
+  return std::any_of(
+      tensors.begin(), tensors.end(), [&](const at::Tensor* tensor) {
+        return tensor->defined() && tensor->key_set().has_any(subclass);
+      });
+}
+
 bool all_have_own_rule(std::initializer_list<const at::Tensor*> tensors) {
   const auto subclass = [](const at::Tensor* tensor) {
     return is_subclass(*tensor);

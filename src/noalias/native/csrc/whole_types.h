@@ -8,10 +8,14 @@
 
 namespace noalias {
 
+// Whether one of the tensors is a Python subclass or being functionalized.
+// Undefined tensors do not count, here and below.
+bool any_subclass(std::initializer_list<const at::Tensor*> tensors);
+
 // Whether at least one of the tensors is a Python subclass, and every subclass
 // among them has a rule for noalias::linear: it is then handed the operator
-// whole, never its parts. Undefined tensors do not count. Takes the interpreter
-// lock if there is a subclass. Raises what the question below raises.
+// whole, never its parts. Takes the interpreter lock if there is a subclass. Raises
+// what the question below raises.
 bool all_have_own_rule(std::initializer_list<const at::Tensor*> tensors);
 
 // Who answers for a type that has not been met yet: a Python callable from a
