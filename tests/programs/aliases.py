@@ -48,6 +48,9 @@ _CURABLE = re.compile(
 )
 
 
+_LEAF_WRITTEN = "raises a leaf Variable that requires grad"
+
+
 def is_curable(message: str) -> bool:
     """True for the message of an error that goes away when a hidden base does."""
     return _CURABLE.search(message) is not None
@@ -69,6 +72,15 @@ def engine_made(program: Program) -> frozenset[str]:
 
 
 _DIFFERENTIATING = ("grad", "grad_and_value", "vjp", "vmap_grad", "jacrev", "jvp", "jacfwd", "vmap")
+
+
+def calls_linear(program: Program) -> bool:
+    """Whether there is a `linear` in it, by itself or in a module."""
+    return any(
+        (isinstance(item, Let) and any(str(step[0]).startswith("linear") for step in item.chain))
+        or (isinstance(item, Module) and "linear" in item.way)
+        for item in walk(program)
+    )
 
 
 # Operators that may return the tensor they are given.
@@ -104,10 +116,11 @@ def replaceable(
       first: of ``a`` and ``b`` over the same memory, doubled by one ``_foreach_mul_``, the values
       are four times the base and the gradient of ``a`` is twice (2.9 to 2.15).
 
-    - ``given``: the runs differ first in elements or in whether a tensor is a leaf, the caller
-      gives `backward` a gradient, and it is written to. `CopySlices` copies the gradient; behind
-      nothing but views, ``.grad`` of a leaf else shares the memory of what the caller gave, and the
-      next backward adds to it.
+    - ``given``: the runs differ first in elements, in whether a tensor is a leaf, or in the error
+      for a leaf that is written to, the caller gives `backward` a gradient, and it is written to.
+      `CopySlices` copies the gradient; behind nothing but views and copies it is else what
+      `autograd.grad` returns, or its memory that of a leaf's ``.grad``, to which the next backward
+      adds.
 
     A view may be replaced where it is made, or `late`, just before it is written to: in between it
     carries hooks and takes part in backward runs as the view that it is.
@@ -186,7 +199,8 @@ def _reason_of(found: Sequence[Difference], program: Program) -> str:
         return "lifetime"
     if first.what == "elements" and _writes_an_alias_twice(program):
         return "foreach"
-    if first.what in ("elements", "leaf") and _gives_gradient(program):
+    of_what_was_given = first.what in ("elements", "leaf") or first.what.startswith(_LEAF_WRITTEN)
+    if of_what_was_given and _gives_gradient(program):
         return "given"
     return "strides" if first.of_gradient and first.what == "stride" else ""
 

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from .aliases import engine_made, is_curable, late, replaceable
+from .aliases import calls_linear, engine_made, is_curable, late, replaceable
 from .compare import Difference, Leniency, differences
 from .execute import execute, reaches_beyond, view_places
 from .reads import sums_may_be_reordered
@@ -52,7 +52,8 @@ class Verdict:
 
 def judge(program: Program, stock: Entries, cured: Entries) -> Verdict:
     """Compares a cured run with its references. Call it with the cures off."""
-    found = tuple(differences(stock, cured, Leniency(engine_made=engine_made(program))))
+    leniency = Leniency(engine_made=engine_made(program), one_node_of_linear=calls_linear(program))
+    found = tuple(differences(stock, cured, leniency))
     if not found:
         return Verdict("equal")
     if all(item.signed_zero for item in found):
@@ -74,18 +75,35 @@ class _References:
         self, program: Program, stock: Entries, cured: Entries, found: Sequence[Difference] = ()
     ) -> None:
         self._program = program
+        self._stock = stock
         self._cured = cured
         self._raised = _failures(stock)
-        self._leniency = Leniency(unaliased=True, engine_made=engine_made(program))
+        self._leniency = Leniency(
+            unaliased=True,
+            engine_made=engine_made(program),
+            one_node_of_linear=calls_linear(program),
+        )
         self._candidates = replaceable(program, stock, found)
         self._exact = bool(found) and found[0].rounding
         self._seen: dict[Reference, float] = {}
+        self._remaining: tuple[float, Sequence[Difference]] = (-1.0, ())
 
     def match(self) -> tuple[str, ...] | None:
         """Why the places are replaceable whose replacement the cured run equals.
 
         None where no set of them does.
         """
+        reasons = self._match()
+        if reasons is None:
+            # What remains of the best one may have a reason of its own.
+            _, remaining = self._remaining
+            more = replaceable(self._program, self._stock, remaining)
+            if more.keys() - self._candidates.keys():
+                self._candidates = dict(sorted((more | self._candidates).items(), reverse=True))
+                reasons = self._match()
+        return reasons
+
+    def _match(self) -> tuple[str, ...] | None:
         exact = Reference(exact_tangents=True)
         if _takes_tangents(self._program) and self._agreement((), exact) == math.inf:
             return ("tangent",)
@@ -199,8 +217,10 @@ class _References:
             if all((item.rounding and not self._exact) or item.signed_zero for item in remaining):
                 self._seen[reference] = math.inf
             else:
-                self._seen[reference] = sum(1 for _ in self._common_prefix(expected)) + self._share(
-                    expected
+                agreement = sum(1 for _ in self._common_prefix(expected)) + self._share(expected)
+                self._seen[reference] = agreement
+                self._remaining = max(
+                    self._remaining, (agreement, remaining), key=lambda item: item[0]
                 )
             for label, entries in _failures(expected).items():
                 self._raised.setdefault(label, []).extend(entries)

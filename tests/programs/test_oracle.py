@@ -139,7 +139,14 @@ ALLOWED = (
     "hook_behind_a_tangent_of_linear",
     "tangent_of_linear_without_history",
     "tangent_written_under_jacfwd",
+    "foreach_that_raises_leaves_a_part",
+    "foreach_that_raises_halfway_then_gradient_of_a_refused_view",
+    "refused_in_a_guarded_checkpoint_then_saved_view_written",
+    "hook_called_and_base_that_lives_on",
+    "hook_in_front_of_the_node_of_linear_that_raises",
 )
+# Here it is the comparison of the runs that allows something.
+WITHOUT_REFERENCE = ("hook_in_front_of_the_node_of_linear_that_raises",)
 
 
 @pytest.mark.parametrize("name", ALLOWED)
@@ -150,11 +157,15 @@ def test_no_allowance_hides_a_wrong_value_gradient_or_event(name: str) -> None:
     with cure("all")():
         cured = execute(program)
     kind = judge(program, stock, cured).kind
-    if kind == "equal" and not torch.__version__.startswith("2.13."):
+    if (
+        kind == "equal"
+        and name not in WITHOUT_REFERENCE
+        and not torch.__version__.startswith("2.13.")
+    ):
         pytest.skip(
             f"PyTorch {torch.__version__} shows the same without the cures: nothing to allow"
         )
-    assert kind == "unaliased"
+    assert kind == ("equal" if name in WITHOUT_REFERENCE else "unaliased")
     wrong = list(spoilt(cured))
     assert wrong
     for entries in wrong:
