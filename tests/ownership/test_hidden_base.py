@@ -320,6 +320,62 @@ def test_retained_gradient_of_a_later_output_survives_a_write_that_raises() -> N
     assert torch.equal(mean.grad, torch.ones(3))
 
 
+def test_call_that_raises_leaves_an_ordinary_tensor_with_all_that_it_had() -> None:
+    x = torch.ones(2, 3, requires_grad=True)
+    part = (x * 2).unbind(0)[1]
+    seen: list[Tensor] = []
+    part.register_hook(seen.append)
+    part.retain_grad()
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        part.mul_(torch.ones(5, 7, requires_grad=True))
+    (part * 5).sum().backward()
+
+    assert not part._is_view()
+    assert part.grad is not None
+    assert x.grad is not None
+    assert [grad.tolist() for grad in seen] == [[5.0] * 3]
+    assert part.grad.tolist() == [5.0] * 3
+    assert x.grad.tolist() == [[0.0] * 3, [10.0] * 3]
+
+
+def test_accumulator_of_a_leaf_and_hooks_behind_it_move_along() -> None:
+    view = torch.ones(4).view(2, 2).requires_grad_()
+    calls: list[str] = []
+    accumulator = view.expand_as(view).grad_fn.next_functions[0][0]
+    accumulator.register_hook(lambda *_: calls.append("accumulator"))
+    view.register_post_accumulate_grad_hook(lambda _: calls.append("accumulated"))
+    view.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        view.mul_(torch.ones(5, 7, requires_grad=True))
+    view.requires_grad_()
+    (view * 3).sum().backward()
+
+    assert not view._is_view()
+    assert sorted(calls) == ["accumulated", "accumulator"]
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_base_is_dropped_at_every_level_of_nested_grad(foreach: bool) -> None:
+    """Stock gives a wrong second derivative where a foreach operator writes to a view."""
+
+    def loss(x: Tensor) -> Tensor:
+        view = (x * 2).view(-1)
+        if foreach:
+            torch._foreach_mul_([view], [x.sum()])
+        else:
+            view.mul_(x.sum())
+        return view.square().sum()
+
+    def out_of_place(x: Tensor) -> Tensor:
+        return (x * 2 * x.sum()).square().sum()
+
+    def second(step: Step) -> Tensor:
+        return torch.func.grad(lambda x: torch.func.grad(step)(x).sum())(torch.arange(1.0, 3))
+
+    assert torch.equal(second(loss), second(out_of_place))
+    assert noalias.status().cured == 2
+
+
 def test_full_backward_hook_followed_by_an_in_place_activation_just_works() -> None:
     layer, seen = nn.Linear(8, 4), []
     layer.register_full_backward_hook(lambda module, gi, go: seen.append(go[0].clone()))

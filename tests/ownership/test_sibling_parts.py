@@ -162,3 +162,19 @@ def test_a_part_with_a_forward_mode_tangent_is_refused_as_in_stock() -> None:
         part = (forward_ad.make_dual(x, torch.ones(2)) + 1).unbind()[-1]
         with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
             part.mul_(2)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_sibling_stays_readable_after_a_foreach_that_raised_half_way(saved: bool) -> None:
+    x = torch.ones(2, 4, requires_grad=True)
+    first, second = (x * 2).unbind(0)
+    loss = second.sin().sum() if saved else None
+    factor = torch.ones(4, requires_grad=True)
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        torch._foreach_mul_([first, torch.ones(2)], [factor * 3, torch.ones(3)])
+    loss = second.sin().sum() if loss is None else loss
+    loss.backward()
+
+    assert first.tolist() == [6.0] * 4
+    assert x.grad is not None
+    assert torch.equal(x.grad[1], torch.full((4,), 2.0).cos() * 2)

@@ -7,9 +7,9 @@ view, has the same values, geometry, version and gradient, and shares memory wit
 base was hidden nobody can tell the two apart, so the cured run must equal that run. If the base was
 visible, its other observers see a difference, and the cured run equals neither reference.
 
-Only views named by `aliases.replaceable` may be replaced; where a guarded write raises, they are
-put back. A guarded write or call that the cured run refused with the error that it raises in one of
-the other runs is left out of the reference, since nothing happened there.
+Only views named by `aliases.replaceable` may be replaced. A guarded write or call that the cured
+run refused with the error that it raises in one of the other runs is left out of the reference,
+since nothing happened there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .execute import execute, reaches_beyond, view_places
 from .reads import sums_may_be_reordered
 from .record import Entries, Failure
 from .source import Place, Reference, Refused
-from .statements import Block, Call, Foreach, Program, Write, walk
+from .statements import Block, Call, Foreach, Program, Statement, Write, walk
 
 _MAX_REFERENCES = 64
 
@@ -36,7 +36,8 @@ class Verdict:
     """``kind`` is equal, unaliased, rounding, signed_zero, limit or mismatch.
 
     ``limit``: the runs differ, and the program calls `as_strided` for elements that are not its
-    argument's, which is a documented limit of the cures.
+    argument's, or a custom Function on a later part that a failed call has left an ordinary tensor.
+    These are documented limits of the cures.
 
     ``reasons``: for unaliased, why the replaced sites may be replaced.
     """
@@ -64,8 +65,16 @@ def judge(program: Program, stock: Entries, cured: Entries) -> Verdict:
     reasons = references.match()
     if reasons is not None:
         return Verdict("unaliased", (), reasons)
-    beyond = reaches_beyond(program, references.everything())
-    return Verdict("limit" if beyond else "mismatch", found)
+    limit = _meets_assertion(cured) or reaches_beyond(program, references.everything())
+    return Verdict("limit" if limit else "mismatch", found)
+
+
+def _meets_assertion(cured: Entries) -> bool:
+    """PyTorch's own about `retain_grad` of a later output; the cures' writes avoid it."""
+    return any(
+        isinstance(entry, Failure) and entry.message.startswith("out != nullptr INTERNAL ASSERT")
+        for _, entry in cured
+    )
 
 
 class _References:
@@ -149,6 +158,9 @@ class _References:
             yield replace(bare, recorded=True)
         if _takes_tangents(self._program):
             yield replace(bare, exact_tangents=True)
+        if any(_is_guarded_write(statement) for statement in walk(self._program)):
+            # The tensor itself, which is no view any more, is still what others were made from.
+            yield replace(bare, put_back=True)
 
     def _refused(self) -> Refused:
         """Where the cured run raised, and was guarded, a curable error that another run raised."""
@@ -252,6 +264,14 @@ def _numbered(entries: Entries) -> dict[tuple[str, int], object]:
         found[label, seen[label]] = entry
         seen[label] += 1
     return found
+
+
+def _is_guarded_write(statement: Statement) -> bool:
+    return (
+        isinstance(statement, Block)
+        and statement.context == "guard"
+        and isinstance(statement.body[0], Write | Foreach)
+    )
 
 
 def _takes_tangents(program: Program) -> bool:

@@ -120,7 +120,8 @@ class Reference:
     an error instead. ``halfway``: of a refused ``x[i] += v`` all but the last step, ``x[i] = ...``,
     is executed. ``recorded``: results are replaced and statements left out only while history is
     recorded, so in a reentrant checkpoint only when it is run again. ``exact_tangents``: see
-    `support`.
+    `support`. ``put_back``: what was replaced for a guarded write that then raises is again the
+    view that it was.
     """
 
     unaliased: frozenset[Place] = frozenset()
@@ -128,6 +129,7 @@ class Reference:
     halfway: bool = False
     recorded: bool = False
     exact_tangents: bool = False
+    put_back: bool = False
 
 
 class Printer:
@@ -137,6 +139,7 @@ class Printer:
         self._unaliased = reference.unaliased if reference else frozenset[Place]()
         self._refused = {site: error for site, *error in (reference.refused if reference else ())}
         self._halfway = reference.halfway if reference else False
+        self._put_back = reference.put_back if reference else False
         self._option = ", recorded=True" if reference and reference.recorded else ""
         self._site = -1
         self._others: dict[str, frozenset[str]] = {}
@@ -244,7 +247,7 @@ class Printer:
                 yield from self._fresh_names(site, outs)
 
     def _guarded(self, site: int, body: Program) -> Iterator[str]:
-        replaced = self._replaced_by(site + 1, body[0])
+        replaced = self._replaced_by(site + 1, body[0]) if self._put_back else ""
         if replaced:
             yield f"before = {replaced}"
         yield "try:"

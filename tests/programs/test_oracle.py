@@ -21,6 +21,7 @@ from tests.programs.statements import (
     Backward,
     Block,
     Delete,
+    Foreach,
     Hook,
     Leaf,
     Let,
@@ -139,7 +140,6 @@ ALLOWED = (
     "hook_behind_a_tangent_of_linear",
     "tangent_of_linear_without_history",
     "tangent_written_under_jacfwd",
-    "foreach_that_raises_leaves_a_part",
     "foreach_that_raises_halfway_then_gradient_of_a_refused_view",
     "refused_in_a_guarded_checkpoint_then_saved_view_written",
     "hook_called_and_base_that_lives_on",
@@ -260,3 +260,18 @@ def test_as_strided_within_a_part_excuses_nothing() -> None:
     program = as_strided_of_a_part(2)
     stock = execute(program)
     assert judge(program, stock, [*stock, ("y", 1)]).kind == "mismatch"
+
+
+def test_assertion_of_pytorchs_own_on_a_part_that_a_failed_call_has_left_is_a_limit() -> None:
+    program = (
+        Leaf("$x", (2, 4, 2), "float32", True),
+        Let("$y", "$x", (("mul_number", 2), ("chunk_part", 1, 2, 1))),
+        Hook("$y", "retain_grad"),
+        Block("guard", (Foreach(("$y",), ("foreach_mul_list_", ("$x",))),)),
+        Write("$y", (), ("doubles_in_place",)),
+    )
+    stock = execute(program)
+    with cure("hidden_base")():
+        cured = execute(program)
+    assert judge(program, stock, cured).kind == "limit"
+    assert judge(program, stock, stock[:-1]).kind == "mismatch"

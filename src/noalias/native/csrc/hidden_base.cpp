@@ -1,7 +1,6 @@
 #include "hidden_base.h"
 
 #include "compat_functorch.h"
-#include "dropped_view.h"
 #include "sibling_parts.h"
 
 #include <ATen/SavedTensorHooks.h>
@@ -11,13 +10,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace noalias {
 
 namespace {
 
+using torch::autograd::AutogradMeta;
 using torch::autograd::CreationMeta;
+using torch::autograd::Edge;
 namespace impl = torch::autograd::impl;
 
 // Reading the history of a view whose base was written to regenerates it, and
@@ -100,16 +103,28 @@ bool views_are_misplaced(const Tensor& view) {
   return false;
 }
 
+// Tensors have a gradient dtype of their own from 2.10 or 2.11 on.
+template <typename Meta, typename = void>
+struct GradDtype {
+  static void carry(const Meta& /*from*/, Meta& /*to*/) {}
+};
+template <typename Meta>
+struct GradDtype<
+    Meta,
+    std::void_t<decltype(std::declval<Meta&>().grad_dtype_)>> {
+  static void carry(const Meta& from, Meta& to) {
+    to.grad_dtype_ = from.grad_dtype_;
+    to.allow_grad_dtype_mismatch_ = from.allow_grad_dtype_mismatch_;
+  }
+};
+
 } // namespace
 
-Verdict verdict_on(
-    const Tensor& view,
-    const DifferentiableViewMeta& meta,
-    Discount known) {
-  Verdict verdict = prove_hidden(view, meta, known);
+Verdict verdict_on(const Tensor& view, const DifferentiableViewMeta& meta) {
+  Verdict verdict = prove_hidden(view, meta);
   if (verdict == Verdict::kOtherOwner || verdict == Verdict::kSharedStorage) {
     if (const auto siblings = discount_for_siblings(view, meta)) {
-      verdict = prove_hidden(view, meta, known + *siblings);
+      verdict = prove_hidden(view, meta, *siblings);
     }
   }
   if (verdict != Verdict::kHidden) {
@@ -124,13 +139,48 @@ Verdict verdict_on(
   return views_are_misplaced(view) ? Verdict::kOffset : Verdict::kHidden;
 }
 
+// Note [Dropping the view relationship]
+//
+// What PyTorch itself does with _unsafe_view, less its two dangers: the version
+// counter stays the one that base and view share, so whatever saved the view
+// still notices the write; and nothing is assumed about the producer of the base,
+// it has been looked at. History, hooks, retain_grad and tangent move along: to
+// everybody who holds the view it is the same tensor, with no base.
+//
+// There is no way back: a call that raises afterwards, for its shapes, leaves an
+// ordinary tensor. To give the base back one would have to hold it meanwhile, and
+// whoever holds a base is an observer to the proofs that run inside the call (a
+// functorch level further down) or beside it (a sibling on another thread).
+void drop_view(const Tensor& view) {
+  auto* before = impl::get_view_autograd_meta(view);
+  TORCH_INTERNAL_ASSERT(before != nullptr && before->has_bw_view());
+  // Through the accessor: it brings a history up to date that an in-place
+  // operator on the base has left behind.
+  const Edge history = before->requires_grad()
+      ? Edge(view.grad_fn(), before->output_nr_)
+      : Edge();
+  auto after = std::make_unique<AutogradMeta>(
+      view.unsafeGetTensorImpl(), /*requires_grad=*/false, history);
+  after->name_ = std::move(before->name_);
+  after->grad_ = std::move(before->grad_);
+  after->fw_grad_ = std::move(before->fw_grad_);
+  after->hooks_ = std::move(before->hooks_);
+  after->cpp_hooks_list_ = std::move(before->cpp_hooks_list_);
+  after->post_acc_grad_hooks_ = std::move(before->post_acc_grad_hooks_);
+  after->grad_accumulator_ = std::move(before->grad_accumulator_);
+  after->retains_grad_ = before->retains_grad_;
+  GradDtype<AutogradMeta>::carry(*before, *after);
+  leave_siblings(view);
+  view.unsafeGetTensorImpl()->set_autograd_meta(std::move(after));
+}
+
 bool release_hidden_base(const Tensor& tensor) {
   const auto* meta = impl::get_view_autograd_meta(tensor);
   if (meta == nullptr || !meta->has_bw_view() ||
       verdict_on(tensor, *meta) != Verdict::kHidden) {
     return false;
   }
-  const DroppedView for_good(tensor);
+  drop_view(tensor);
   return true;
 }
 

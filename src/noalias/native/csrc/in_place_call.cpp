@@ -2,14 +2,12 @@
 
 #include "copy_slices.h"
 #include "counters.h"
-#include "dropped_view.h"
 #include "hidden_base.h"
 #include "placed_view.h"
 #include "slice_update.h"
 #include "trail.h"
 #include "view_history.h"
 
-#include <c10/util/SmallVector.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
@@ -43,50 +41,22 @@ struct Outcome {
   bool dropped;
 };
 
-// What a call has dropped. See Note [A call that raises leaves a view].
-class Drops {
- public:
-  // The verdict, after acting on it.
-  Outcome cure(const Tensor& written, const DifferentiableViewMeta& meta) {
-    const Verdict verdict =
-        verdict_on(written, meta, held(meta.get_backward_view().base_));
-    count(counters().seen);
-    if (verdict != Verdict::kHidden) {
-      count(counters().kept[static_cast<size_t>(verdict)]);
-      return {verdict, false};
-    }
-    const bool drop = hidden_bases_on.load(std::memory_order_relaxed) &&
-        !must_stay_stock(written, meta);
-    if (drop) {
-      dropped_.emplace_back(written);
-      count(counters().cured);
-    }
-    return {verdict, drop};
+// The verdict, after acting on it.
+Outcome cure(const Tensor& written, const DifferentiableViewMeta& meta) {
+  const Verdict verdict = verdict_on(written, meta);
+  count(counters().seen);
+  if (verdict != Verdict::kHidden) {
+    count(counters().kept[static_cast<size_t>(verdict)]);
+    return {verdict, false};
   }
-
-  template <typename Stock>
-  void during(const Stock& stock) {
-    try {
-      stock();
-    } catch (...) {
-      std::for_each(dropped_.rbegin(), dropped_.rend(), [](DroppedView& view) {
-        view.give_back();
-      });
-      throw;
-    }
+  const bool drop = hidden_bases_on.load(std::memory_order_relaxed) &&
+      !must_stay_stock(written, meta);
+  if (drop) {
+    drop_view(written);
+    count(counters().cured);
   }
-
- private:
-  Discount held(const Tensor& base) const {
-    Discount ours;
-    for (const DroppedView& view : dropped_) {
-      ours.base += view.owners_of_base(base);
-    }
-    return ours;
-  }
-
-  c10::SmallVector<DroppedView, 1> dropped_;
-};
+  return {verdict, drop};
+}
 
 // What the cures make of the node that stock has put behind the base.
 void mend_history(const InPlaceCall& call, const CopySlicesWatch& watch) {
@@ -175,11 +145,10 @@ bool cure_and_tell(
     const std::string& name,
     const Tensor& written,
     const DifferentiableViewMeta* at_stake,
-    bool recording,
-    Drops& drops) {
+    bool recording) {
   std::optional<Outcome> outcome;
   if (at_stake != nullptr) {
-    outcome = drops.cure(written, *at_stake);
+    outcome = cure(written, *at_stake);
   }
   note_write(name, written);
   if (recording && written.defined() &&
@@ -223,46 +192,43 @@ std::string name_of(const InPlaceCall& call) {
 void InPlaceCall::on(
     const Tensor& written,
     const DifferentiableViewMeta* at_stake) const {
-  Drops drops;
   if (listening()) {
     const std::string name = name_of(*this);
     const bool recording = is_recording(*this);
     const bool is_view =
-        cure_and_tell(name, written, at_stake, recording, drops);
+        cure_and_tell(name, written, at_stake, recording);
     tell_of_failure(name, written, recording, [&] {
-      drops.during([&] { call_watched(*this, written, is_view); });
+      call_watched(*this, written, is_view);
     });
     return;
   }
   bool is_view = at_stake != nullptr;
   if (is_view && hidden_bases_on.load(std::memory_order_relaxed)) {
-    is_view = !drops.cure(written, *at_stake).dropped;
+    is_view = !cure(written, *at_stake).dropped;
   }
-  drops.during([&] { call_watched(*this, written, is_view); });
+  call_watched(*this, written, is_view);
 }
 
 void InPlaceCall::on(const std::vector<Tensor>& written) const {
-  Drops drops;
   if (listening()) {
     const std::string name = name_of(*this);
     const bool recording = is_recording(*this);
     for (const Tensor& tensor : written) {
       const auto* at_stake = view_at_stake(tensor, keys, any_requires_grad);
-      cure_and_tell(name, tensor, at_stake, recording, drops);
+      cure_and_tell(name, tensor, at_stake, recording);
     }
-    tell_of_failure(name, written, recording, [&] {
-      drops.during([&] { call_placed(*this, written); });
-    });
+    tell_of_failure(
+        name, written, recording, [&] { call_placed(*this, written); });
     return;
   }
   if (hidden_bases_on.load(std::memory_order_relaxed)) {
     for (const Tensor& tensor : written) {
       if (const auto* at_stake = view_at_stake(tensor, keys, any_requires_grad)) {
-        drops.cure(tensor, *at_stake);
+        cure(tensor, *at_stake);
       }
     }
   }
-  drops.during([&] { call_placed(*this, written); });
+  call_placed(*this, written);
 }
 
 } // namespace noalias

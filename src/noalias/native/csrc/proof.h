@@ -40,10 +40,6 @@ int64_t owners_in_metadata(const DifferentiableViewMeta& meta);
 struct Discount {
   int64_t base = 0; // owners of the base
   int64_t storage = 0; // owners of its memory
-
-  Discount operator+(const Discount& other) const {
-    return {base + other.base, storage + other.storage};
-  }
 };
 
 // See Note [When a base is hidden].

@@ -127,23 +127,6 @@ class Families {
     }
   }
 
-  bool come_back(const Tensor& tensor, const c10::TensorImpl* base) {
-    const std::lock_guard<std::mutex> guard(lock_);
-    const auto found = by_base_.find(base);
-    if (found == by_base_.end()) {
-      return false;
-    }
-    auto& parts = found->second.parts;
-    const auto part = std::find_if(parts.begin(), parts.end(), [&](auto& one) {
-      return one.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl();
-    });
-    if (part == parts.end()) {
-      return false;
-    }
-    part->dropped = false;
-    return true;
-  }
-
   int64_t watched(const Tensor& tensor) {
     const std::lock_guard<std::mutex> guard(lock_);
     const auto found = watched_.find(tensor.unsafeGetTensorImpl());
@@ -280,10 +263,6 @@ void leave_siblings(const Tensor& view) {
     families().leave(
         view, meta->get_backward_view().base_.unsafeGetTensorImpl());
   }
-}
-
-bool return_to_siblings(const Tensor& part, const Tensor& base) {
-  return families().come_back(part, base.unsafeGetTensorImpl());
 }
 
 int64_t watched_parts(const Tensor& tensor) {

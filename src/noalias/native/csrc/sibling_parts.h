@@ -21,9 +21,6 @@ std::optional<Discount> discount_for_siblings(
 // `view` is about to stop being a view. A part gets a version counter of its own.
 void leave_siblings(const Tensor& view);
 
-// `part` becomes a view of `base` again; says whether it is one of its parts.
-bool return_to_siblings(const Tensor& part, const Tensor& base);
-
 // Weak references to `tensor` that are only this table's.
 int64_t watched_parts(const Tensor& tensor);
 
