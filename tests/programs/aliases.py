@@ -126,7 +126,7 @@ def replaceable(
     carries hooks and takes part in backward runs as the view that it is.
     """
     raised = any(isinstance(entry, Failure) and is_curable(entry.message) for _, entry in stock)
-    reason = _reason_of(found, program)
+    reason = of_difference = _reason_of(found, program)
     if raised:
         reason = "error"
     elif not reason and _handles_no_elements(program, stock):
@@ -138,8 +138,8 @@ def replaceable(
             places |= dict.fromkeys(origins.of(statement.target), "hook")
             if statement.way == "keep" and reason:
                 places[site, 0] = reason
-        elif isinstance(statement, WeakRef) and reason == "lifetime":
-            places |= dict.fromkeys(origins.of(statement.source), reason)
+        elif isinstance(statement, WeakRef) and of_difference == "lifetime":
+            places |= dict.fromkeys(origins.of(statement.source), of_difference)
         elif isinstance(statement, Backward):
             for name in statement.inputs:
                 places |= dict.fromkeys(origins.of(name), "input")
