@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils import _pytree as pytree
 
 # From the tensor an in-place variant is to write to: (what it writes to, what is then looked at).
@@ -155,21 +156,24 @@ def _module(info: Any, sample: Any, number: int, *, written: bool) -> Case:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the samples' own: options that are without effect
         module = info.module_cls(*made.args, **made.kwargs).to(torch.float64).train()
+        if isinstance(module, LazyModuleMixin):
+            module(*given.args, **given.kwargs)  # makes its parameters
     leaves, shape = pytree.tree_flatten((given.args, given.kwargs))
     places = [i for i, leaf in enumerate(leaves) if _asks_for_gradient(leaf)]
-    parameters = [p for p in module.parameters() if _asks_for_gradient(p)]
+    parameters = {n: p for n, p in module.named_parameters() if _asks_for_gradient(p)}
 
     def function(*inputs: Tensor) -> Sequence[Tensor]:
-        # The parameters are the module's own: gradcheck changes them where they are.
         replaced = [*leaves]
         for place, value in zip(places, inputs, strict=False):
             replaced[place] = value
         args, kwargs = pytree.tree_unflatten(replaced, shape)
+        # Given to the module: in forward mode they carry the tangents.
+        own = dict(zip(parameters, inputs[len(places) :], strict=True))
         torch.manual_seed(0)
         outputs = [
             out
-            for out in pytree.tree_leaves(module(*args, **kwargs))
-            if isinstance(out, Tensor) and out.requires_grad
+            for out in pytree.tree_leaves(torch.func.functional_call(module, own, args, kwargs))
+            if isinstance(out, Tensor) and (out.is_floating_point() or out.is_complex())
         ]
         return [out.mul_(3) for out in outputs] if written else outputs
 
@@ -178,7 +182,7 @@ def _module(info: Any, sample: Any, number: int, *, written: bool) -> Case:
         kind="module, written" if written else "module",
         number=number,
         function=function,
-        inputs=(*(leaves[i] for i in places), *parameters),
+        inputs=(*(leaves[i] for i in places), *parameters.values()),
         batched=True,
         batched_second=False,
         forward=True,
