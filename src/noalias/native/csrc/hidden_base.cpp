@@ -1,15 +1,12 @@
 #include "hidden_base.h"
 
 #include "compat_functorch.h"
+#include "region.h"
 #include "sibling_parts.h"
 
 #include <ATen/SavedTensorHooks.h>
-#include <c10/util/SmallVector.h>
-#include <c10/util/irange.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -66,24 +63,7 @@ bool may_overlap_itself(const Tensor& view) {
   if (memory->is_non_overlapping_and_dense()) {
     return false;
   }
-  c10::SmallVector<std::pair<int64_t, int64_t>, 8> dims; // stride, size
-  for (const auto d : c10::irange(memory->dim())) {
-    if (memory->sizes()[d] == 0) {
-      return false;
-    }
-    if (memory->sizes()[d] > 1) {
-      dims.emplace_back(memory->strides()[d], memory->sizes()[d]);
-    }
-  }
-  std::sort(dims.begin(), dims.end());
-  int64_t reach = 0; // the last element that the smaller strides get to
-  for (const auto& [stride, size] : dims) {
-    if (stride <= reach) {
-      return true;
-    }
-    reach += (size - 1) * stride;
-  }
-  return false;
+  return may_overlap(memory->sizes(), memory->strides());
 }
 
 // See Note [A base that begins inside its memory]. Real bases are mended there as

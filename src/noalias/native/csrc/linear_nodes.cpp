@@ -1,5 +1,6 @@
 #include "linear_nodes.h"
 
+#include "compiled_call.h"
 #include "linear_products.h"
 
 #include <ATen/ExpandUtils.h>
@@ -16,7 +17,6 @@ namespace noalias {
 namespace {
 
 using torch::dynamo::autograd::CompiledNodeArgs;
-using torch::dynamo::autograd::IValuePacker;
 using torch::dynamo::autograd::PackedArgs;
 using torch::dynamo::autograd::SwapSavedVariables;
 
@@ -35,27 +35,11 @@ struct FirstOrder {
   std::vector<c10::SymInt> bias_shape;
 };
 
-struct SecondOrder {
-  LinearGradient of;
-  Tensor input;
-  Tensor grad_output;
-  Tensor weight;
-  std::vector<c10::SymInt> grad_output_sizes;
-  Mask mask;
-};
-
 Mask asked_of(const Node& node, const LinearEdges& edges) {
   return {
       node.task_should_compute_output(edges.input()),
       node.task_should_compute_output(edges.weight()),
       node.task_should_compute_output(LinearEdges::bias)};
-}
-
-Mask asked_of(const LinearBackwardBackward& node) {
-  return {
-      node.task_should_compute_output(0),
-      node.task_should_compute_output(1),
-      node.task_should_compute_output(2)};
 }
 
 // PyTorch accumulates COO and CSR into .grad and fails on other sparse layouts
@@ -143,44 +127,6 @@ variable_list gradients(const variable_list& grads, FirstOrder&& saved) {
   return result;
 }
 
-// The derivative of linear_backward is made of linear and of itself: with v_x,
-// v_W and v_b for the gradients that arrive at its three outputs,
-//   of x:  g conj(v_W)   = linear_backward(.., g, v_W)[0]
-//   of W:  g^T conj(v_x) = linear_backward(v_x, g, ..)[1]
-//   of g:  v_x W^T = linear(v_x, W),  x v_W^T = linear(x, v_W)  and  v_b,
-// which the engine adds up.
-variable_list gradients(const variable_list& grads, const SecondOrder& saved) {
-  const Tensor& v = grads[0];
-  variable_list result(3);
-  if (!v.defined()) {
-    return result;
-  }
-  switch (saved.of) {
-    case LinearGradient::kInput:
-      if (saved.mask[2]) {
-        result[2] = std::get<1>(call_linear_backward(
-            v, saved.grad_output, std::nullopt, {false, true, false}));
-      }
-      if (saved.mask[1]) {
-        result[1] = call_linear(v, saved.weight, std::nullopt);
-      }
-      break;
-    case LinearGradient::kWeight:
-      if (saved.mask[0]) {
-        result[0] = std::get<0>(call_linear_backward(
-            std::nullopt, saved.grad_output, v, {true, false, false}));
-      }
-      if (saved.mask[1]) {
-        result[1] = call_linear(saved.input, v, std::nullopt);
-      }
-      break;
-    case LinearGradient::kBias:
-      result[1] = v.expand_symint(saved.grad_output_sizes);
-      break;
-  }
-  return result;
-}
-
 PackedArgs pack(const FirstOrder& saved) {
   PackedArgs args;
   args.pack(saved.input);
@@ -197,11 +143,6 @@ PackedArgs pack(const FirstOrder& saved) {
   return args;
 }
 
-Mask unpack_mask(PackedArgs& args) {
-  const auto values = args.unpack<std::vector<bool>>();
-  return {values[0], values[1], values[2]};
-}
-
 FirstOrder unpack_first(PackedArgs args) {
   FirstOrder saved;
   saved.input = args.unpack<Tensor>();
@@ -216,66 +157,6 @@ FirstOrder unpack_first(PackedArgs args) {
   saved.flat_bias = args.unpack<bool>();
   saved.bias_shape = args.unpack<std::vector<c10::SymInt>>();
   return saved;
-}
-
-PackedArgs pack(const SecondOrder& saved) {
-  PackedArgs args;
-  args.pack(static_cast<int64_t>(saved.of));
-  args.pack(saved.input);
-  args.pack(saved.grad_output);
-  args.pack(saved.weight);
-  args.pack(saved.grad_output_sizes);
-  args.pack(std::vector<bool>(saved.mask.begin(), saved.mask.end()));
-  return args;
-}
-
-SecondOrder unpack_second(PackedArgs args) {
-  SecondOrder saved{};
-  saved.of = static_cast<LinearGradient>(args.unpack<int64_t>());
-  saved.input = args.unpack<Tensor>();
-  saved.grad_output = args.unpack<Tensor>();
-  saved.weight = args.unpack<Tensor>();
-  saved.grad_output_sizes = args.unpack<std::vector<c10::SymInt>>();
-  saved.mask = unpack_mask(args);
-  return saved;
-}
-
-// Note [Compiled autograd]
-//
-// Compiled autograd asks each node for what it has saved, exchanges that for
-// proxies, and records a call of a function of the gradients and the packed
-// arguments. A node that does not answer makes it fail for the whole graph
-// (torch/csrc/dynamo/compiled_autograd.h, the same in 2.9 to 2.15).
-variable_list record_call(
-    const Node& node,
-    const variable_list& grads,
-    SwapSavedVariables& saved,
-    const PackedArgs& args,
-    variable_list (*function)(
-        const variable_list&,
-        const std::vector<c10::IValue>&)) {
-  std::vector<at::TypePtr> schema;
-  for (const auto& value : args.vec()) {
-    schema.push_back(
-        value.isTensor() ? at::TypePtr(at::TensorType::get()) : value.type());
-  }
-  const auto& compiler = torch::dynamo::autograd::getPyCompilerInterface();
-  const auto name = compiler->bind_function(
-      saved.get_py_compiler(),
-      node.name(),
-      function,
-      std::move(schema),
-      // Bound anew by each call, as the schema depends on what was saved.
-      /*is_custom_function=*/true,
-      /*is_traceable=*/true);
-  return compiler->call_function(
-      saved.get_py_compiler(),
-      "apply_functional",
-      name,
-      grads,
-      args.vec(),
-      IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::
-          pack(torch::dynamo::autograd::get_input_metadata(node.next_edges())));
 }
 
 } // namespace
@@ -344,7 +225,7 @@ variable_list LinearBackward::apply_with_saved(
       plain_bias_,
       flat_bias_,
       bias_shape_};
-  auto result = record_call(
+  auto result = compiled_call(
       *this,
       grads,
       saved,
@@ -355,67 +236,6 @@ variable_list LinearBackward::apply_with_saved(
   saved.after(input_);
   saved.after(weight_);
   saved.after(bias_shape_);
-  return result;
-}
-
-std::string LinearBackwardBackward::name() const {
-  return "LinearBackwardBackward0";
-}
-
-void LinearBackwardBackward::release_variables() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  input_.reset_data();
-  grad_output_.reset_data();
-  weight_.reset_data();
-}
-
-variable_list LinearBackwardBackward::apply(variable_list&& grads) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return gradients(
-      grads,
-      SecondOrder{
-          of_,
-          input_.unpack(),
-          grad_output_.unpack(),
-          weight_.unpack(),
-          grad_output_sizes_,
-          asked_of(*this)});
-}
-
-void LinearBackwardBackward::compiled_args(CompiledNodeArgs& args) const {
-  args.collect(static_cast<int64_t>(of_));
-  args.collect(input_, /*is_output=*/false);
-  args.collect(grad_output_, /*is_output=*/false);
-  args.collect(weight_, /*is_output=*/false);
-  args.collect(grad_output_sizes_);
-}
-
-variable_list LinearBackwardBackward::apply_with_saved(
-    const variable_list& grads,
-    SwapSavedVariables& saved) {
-  saved.before(input_);
-  saved.before(grad_output_);
-  saved.before(weight_);
-  saved.before(grad_output_sizes_);
-  const SecondOrder unpacked{
-      of_,
-      input_.unpack(),
-      grad_output_.unpack(),
-      weight_.unpack(),
-      grad_output_sizes_,
-      asked_of(*this)};
-  auto result = record_call(
-      *this,
-      grads,
-      saved,
-      pack(unpacked),
-      [](const variable_list& inputs, const std::vector<c10::IValue>& args) {
-        return gradients(inputs, unpack_second(PackedArgs(args)));
-      });
-  saved.after(input_);
-  saved.after(grad_output_);
-  saved.after(weight_);
-  saved.after(grad_output_sizes_);
   return result;
 }
 

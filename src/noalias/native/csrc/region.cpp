@@ -4,8 +4,11 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/WrapDimMinimal.h>
+#include <c10/util/SmallVector.h>
+#include <c10/util/irange.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace noalias {
 
@@ -32,6 +35,28 @@ at::Tensor Region::of(const at::Tensor& whole) const {
   view.unsafeGetTensorImpl()->set_sizes_and_strides(
       sizes, strides, whole.storage_offset() + offset);
   return view;
+}
+
+bool may_overlap(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  c10::SmallVector<std::pair<int64_t, int64_t>, 8> dims; // stride, size
+  for (const auto d : c10::irange(sizes.size())) {
+    if (sizes[d] == 0) {
+      return false;
+    }
+    if (sizes[d] > 1) {
+      dims.emplace_back(strides[d], sizes[d]);
+    }
+  }
+  // Sorted by stride, each dimension must step over all that the smaller ones reach.
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;
+  for (const auto& [stride, size] : dims) {
+    if (stride <= reach) {
+      return true;
+    }
+    reach += (size - 1) * stride;
+  }
+  return false;
 }
 
 bool Box::is_apart_from(const Box& other) const {

@@ -23,6 +23,9 @@ struct Region {
   }
 };
 
+// Whether two indices may lead to one element; true where the strides leave it open.
+bool may_overlap(c10::IntArrayRef sizes, c10::IntArrayRef strides);
+
 // The smallest range of indices, in each dimension of the whole, that holds a
 // region.
 struct Box {

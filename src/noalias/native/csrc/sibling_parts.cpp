@@ -1,8 +1,8 @@
 #include "sibling_parts.h"
 
+#include "region.h"
+
 #include <c10/core/GradMode.h>
-#include <c10/util/SmallVector.h>
-#include <c10/util/irange.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -185,26 +185,6 @@ Families& families() {
   return instance;
 }
 
-// No two elements lie in one place: sorted by stride, each dimension steps over
-// all that the smaller ones reach.
-bool elements_are_apart(const Tensor& tensor) {
-  c10::SmallVector<std::pair<int64_t, int64_t>, 6> dimensions;
-  for (const auto i : c10::irange(tensor.dim())) {
-    if (tensor.size(i) > 1) {
-      dimensions.emplace_back(tensor.stride(i), tensor.size(i));
-    }
-  }
-  std::sort(dimensions.begin(), dimensions.end());
-  int64_t reach = 0;
-  for (const auto& [stride, size] : dimensions) {
-    if (stride <= reach) {
-      return false;
-    }
-    reach += stride * (size - 1);
-  }
-  return true;
-}
-
 class SeveralViewsGuard final : public Guard {
  public:
   using Guard::Guard;
@@ -227,7 +207,7 @@ class SeveralViewsGuard final : public Guard {
         torch::autograd::impl::get_view_autograd_meta(parts.front());
     if (meta != nullptr && meta->has_bw_view() &&
         meta->get_creation_meta() == CreationMeta::MULTI_OUTPUT_NODE &&
-        elements_are_apart(input)) {
+        !may_overlap(input.sizes(), input.strides())) {
       families().record(meta->get_backward_view().base_, parts);
     }
   }

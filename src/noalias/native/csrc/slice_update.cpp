@@ -4,6 +4,7 @@
 #include "compat_engine.h"
 #include "counters.h"
 #include "gradient_proof.h"
+#include "handed_on.h"
 #include "small_slices.h"
 #include "zero_signs.h"
 
@@ -16,8 +17,6 @@
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
-#include <array>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -40,42 +39,6 @@ int64_t reach(const at::TensorGeometry& geometry) {
     last += (geometry.sizes()[i] - 1) * geometry.strides()[i];
   }
   return last;
-}
-
-// Note [Kernels that still read]
-//
-// A count of owners tells who may ask for a gradient later, not which kernels are
-// queued to read it. On the CPU there is no difference. Elsewhere a node on another
-// stream may have queued a reader and let go, and writing from this stream would be
-// a race that CopySlices does not have. So the first update of a chain copies there, as
-// stock does, and the next ones write to that copy: nobody but this thread's engine
-// has ever held it, and the engine orders the streams that it passes it between.
-
-// The copies that this thread has handed on, by where to. Forgetting one costs a copy.
-class HandedOn {
- public:
-  void add(const SumKey& to, const Tensor& gradient) {
-    entries_[next_++ % entries_.size()] = {to, gradient.unsafeGetTensorImpl()};
-  }
-
-  bool has(const SumKey& to, const Tensor& gradient) const {
-    return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-      return entry.to == to && entry.gradient == gradient.unsafeGetTensorImpl();
-    });
-  }
-
- private:
-  struct Entry {
-    SumKey to;
-    const c10::TensorImpl* gradient = nullptr; // compared, never followed
-  };
-  std::array<Entry, 16> entries_{};
-  size_t next_ = 0;
-};
-
-HandedOn& handed_on() {
-  thread_local HandedOn instance;
-  return instance;
 }
 
 // Note [Updating a slice of the gradient]
@@ -131,7 +94,7 @@ class SliceUpdate final : public CopySlices {
     const auto* task = running_graph_task();
     if (task != nullptr && !has_hooks(*this)) {
       const Edge& next = next_edge(0);
-      handed_on().add(
+      note_handed_on(
           {task->id_, next.function.get(), next.input_nr}, gradient);
     }
   }
@@ -178,7 +141,7 @@ class SliceUpdate final : public CopySlices {
   bool nobody_reads(const Tensor& gradient) {
     const auto* task = running_graph_task();
     return task != nullptr && !has_hooks(*this) &&
-        handed_on().has({task->id_, this, 0}, gradient);
+        was_handed_on({task->id_, this, 0}, gradient);
   }
 
   // Stock raises for a view that leaves its base's memory.
