@@ -28,11 +28,12 @@ C10_NOINLINE void add_numbers(
     int64_t count,
     const T* next) {
   constexpr int64_t block = 16;
+  [[maybe_unused]] constexpr int64_t line = 64 / sizeof(T);
   int64_t i = 0;
   for (; i + block <= count; i += block) {
 #if defined(__GNUC__)
-    if (next != nullptr) {
-      __builtin_prefetch(next + i);
+    for (int64_t j = 0; next != nullptr && j < block; j += line) {
+      __builtin_prefetch(next + i + j);
     }
 #endif
     for (int64_t j = 0; j < block; ++j) {
