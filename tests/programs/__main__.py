@@ -112,6 +112,7 @@ def _bad(statistics: Statistics) -> int:
 def result(campaign: Campaign, statistics: Statistics, seconds: float) -> dict[str, object]:
     """What a run found, with what is needed to run it again."""
     options = {"count": campaign.count, "seed": campaign.seed, "threads": campaign.threads}
+    options |= {"first": campaign.first} if campaign.first else {}
     command = "python -m tests.programs " + " ".join(f"--{k} {v}" for k, v in options.items())
     return {
         "command": f"{command} --cures {campaign.cures}",
