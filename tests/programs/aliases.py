@@ -207,7 +207,11 @@ def _reason_of(found: Sequence[Difference], program: Program) -> str:
 
 def _lacks_what_depends_on_nothing(first: Difference) -> bool:
     """Whether the cured run has no history, or no gradient, where stock's has one for no reason."""
-    lacking = ("does not require grad", "has requires_grad=False")
+    lacking = (
+        "does not require grad",
+        "doesn't require gradient",
+        "has requires_grad=False",
+    )
     return any(words in first.actual for words in lacking) or (
         first.what == "presence" and first.label.endswith(".grad") and first.actual == "None"
     )

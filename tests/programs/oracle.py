@@ -147,6 +147,10 @@ class _References:
         while (refused := self._refused()) != bare.refused:
             bare = Reference(refused=refused)
             yield bare
+        if len(bare.refused) > 1:
+            # What is refused in the reference as well does more there than to raise: it may draw
+            # random numbers.
+            yield from (Reference(refused=(one,)) for one in bare.refused)
         if bare.refused:
             yield replace(bare, halfway=True)
             # A write that raises may also be one of several runs of its line, in a checkpoint.
