@@ -619,3 +619,19 @@ def test_bytes_grow_linearly_with_the_number_of_updates() -> None:
     assert _backward_bytes(128) > 3.5 * _backward_bytes(64)
     with noalias.enabled("slice_update"):
         assert _backward_bytes(128) < 2.2 * _backward_bytes(64)
+
+
+def test_copy_of_an_overlapping_view_onto_itself_raises_in_backward_as_in_stock() -> None:
+    def backward() -> str:
+        x = torch.zeros(3, requires_grad=True)
+        view = (x * 2).expand(2, 3)
+        view.copy_(view)
+        with pytest.raises(RuntimeError) as caught:
+            view.sum().backward()
+        return str(caught.value)
+
+    with noalias.enabled():
+        message = backward()
+    noalias.disable()
+    assert message == backward()
+    assert "refers to a single memory location" in message

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from .aliases import replaceable
 from .cures import counters, cure
 from .execute import execute, is_valid
 from .generate import generate
@@ -28,6 +29,7 @@ from .oracle import Verdict, judge
 from .record import Entries, Failure
 from .reproduction import write
 from .shrink import shrink
+from .source import Reference
 from .statements import Block, Leaf, Let, Program, Unpack, Write, walk
 from .together import execute_together
 
@@ -192,10 +194,13 @@ class Campaign:
         return index + 1
 
     def _crash(self, index: int, statistics: Statistics, mismatches: list[Mismatch]) -> None:
+        program = generate(self.seed, index)
+        if _ends_in(_try_reference, program) == "reference":
+            statistics.verdicts["stock crashes in reference"] += 1
+            return
         statistics.verdicts["crash"] += 1
         if len(mismatches) >= self.reports or statistics.verdicts["crash"] > 8:
             return
-        program = generate(self.seed, index)
         small = shrink(program, lambda candidate: _crashes(candidate, self.cures), attempts=300)
         mismatch = Mismatch(self.seed, index, small, Verdict("crash"))
         mismatches.append(mismatch)
@@ -321,10 +326,15 @@ def _count_counters(statistics: Statistics, before: dict[str, int]) -> dict[str,
 
 def _crashes(program: Program, cures: str) -> bool:
     """True when stock runs the program and the cured run kills its process."""
+    return _ends_in(_try, program, cures) == "cured"
+
+
+def _ends_in(work: Callable[..., None], *arguments: object) -> str:
+    """The last phase that ``work`` has begun, of its own process."""
     phase = ""
-    for message in _in_process(_try, program, cures):
+    for message in _in_process(work, *arguments):
         phase = message if isinstance(message, str) else phase
-    return phase == "cured"
+    return phase
 
 
 def _try(send: Connection, program: Program, cures: str) -> None:
@@ -333,6 +343,14 @@ def _try(send: Connection, program: Program, cures: str) -> None:
     with cure(cures)():
         send.send("cured")
         execute(program)
+    send.send("done")
+
+
+def _try_reference(send: Connection, program: Program) -> None:
+    """Stock PyTorch, where all that may be replaced is an ordinary tensor."""
+    places = replaceable(program, execute(program))
+    send.send("reference")
+    execute(program, Reference(frozenset(places)))
     send.send("done")
 
 

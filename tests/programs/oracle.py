@@ -26,7 +26,7 @@ from .execute import execute, reaches_beyond, view_places
 from .reads import sums_may_be_reordered
 from .record import Entries, Failure
 from .source import Place, Reference, Refused
-from .statements import Block, Call, Foreach, Program, Statement, Write, walk
+from .statements import Block, Call, Export, Foreach, Program, Statement, Write, walk
 
 _MAX_REFERENCES = 64
 
@@ -162,6 +162,8 @@ class _References:
             yield replace(bare, recorded=True)
         if _takes_tangents(self._program):
             yield replace(bare, exact_tangents=True)
+        if any(isinstance(statement, Export) for statement in walk(self._program)):
+            yield replace(bare, same_memory=True)
         if any(_is_guarded_write(statement) for statement in walk(self._program)):
             # The tensor itself, which is no view any more, is still what others were made from.
             yield replace(bare, put_back=True)

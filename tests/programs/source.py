@@ -121,7 +121,8 @@ class Reference:
     is executed. ``recorded``: results are replaced and statements left out only while history is
     recorded, so in a reentrant checkpoint only when it is run again. ``exact_tangents``: see
     `support`. ``put_back``: what was replaced for a guarded write that then raises is again the
-    view that it was.
+    view that it was. ``same_memory``: a result keeps its memory and loses its base alone, as others
+    may see that memory through dlpack.
     """
 
     unaliased: frozenset[Place] = frozenset()
@@ -130,6 +131,7 @@ class Reference:
     recorded: bool = False
     exact_tangents: bool = False
     put_back: bool = False
+    same_memory: bool = False
 
 
 class Printer:
@@ -141,6 +143,7 @@ class Printer:
         self._halfway = reference.halfway if reference else False
         self._put_back = reference.put_back if reference else False
         self._option = ", recorded=True" if reference and reference.recorded else ""
+        self._option += ", same_memory=True" if reference and reference.same_memory else ""
         self._site = -1
         self._others: dict[str, frozenset[str]] = {}
 
@@ -217,7 +220,7 @@ class Printer:
                 yield from self._fresh_gradients(site, statement.outs)
             case Block("guard", body) if site in self._refused:
                 error = ", ".join(map(repr, self._refused[site]))
-                now = "torch.is_grad_enabled() and " if self._option else ""
+                now = "torch.is_grad_enabled() and " if "recorded" in self._option else ""
                 yield f'if {now}record.refuse("@{site}", {error}):'
                 half = _first_half(body[0]) if self._halfway else ""
                 yield f"    {half or _drawn(body[0]) or 'pass'}"

@@ -160,12 +160,28 @@ class _WithoutAlias(Function):
         return None if tangent is None else tangent.clone()
 
 
-def unaliased(x: object, place: tuple[int, int] = (-1, 0), recorded: bool = False) -> object:
+class _SameMemory(_WithoutAlias):
+    """The identity into a storage of its own over the same memory, as dlpack makes one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        whole = torch.from_dlpack(x.detach().new_empty(0).set_(x.untyped_storage()))
+        storage = whole.untyped_storage()
+        return x.new_empty(0).set_(storage, x.storage_offset(), x.size(), x.stride())
+
+
+def unaliased(
+    x: object,
+    place: tuple[int, int] = (-1, 0),
+    recorded: bool = False,
+    same_memory: bool = False,
+) -> object:
     """A view's values, geometry and gradient in a storage of their own: as if it were no view.
 
     The version counter goes on from the same number, but is shared with nobody. What is no view
     stays as it is; a wrapper of `torch.func` does not say whether it holds one. ``recorded``:
-    nothing is done under `no_grad`.
+    nothing is done under `no_grad`. ``same_memory``: PyTorch does not know that it is shared.
     """
     if not isinstance(x, Tensor) or (recorded and not torch.is_grad_enabled()):
         return x
@@ -179,7 +195,7 @@ def unaliased(x: object, place: tuple[int, int] = (-1, 0), recorded: bool = Fals
         if copy.stride() != x.stride():
             copy = x.new_empty_strided(x.size(), x.stride()).copy_(x)
     elif not (x.is_conj() or x.is_neg()):
-        copy = _WithoutAlias.apply(x)
+        copy = (_SameMemory if same_memory else _WithoutAlias).apply(x)
     elif torch._debug_has_internal_overlap(x) == 0:
         copy = x.new_empty_strided(x.size(), x.stride()).copy_(x)
     else:
@@ -192,10 +208,17 @@ def unaliased(x: object, place: tuple[int, int] = (-1, 0), recorded: bool = Fals
 
 
 def unaliased_among(
-    tensors: tuple[object, ...], site: int, parts: tuple[int, ...], recorded: bool = False
+    tensors: tuple[object, ...],
+    site: int,
+    parts: tuple[int, ...],
+    recorded: bool = False,
+    same_memory: bool = False,
 ) -> tuple[object, ...]:
     """`unaliased` of some tensors; what is one tensor under two names stays one."""
-    copies = {id(tensors[part]): unaliased(tensors[part], (site, part), recorded) for part in parts}
+    copies = {
+        id(tensors[part]): unaliased(tensors[part], (site, part), recorded, same_memory)
+        for part in parts
+    }
     return tuple(copies.get(id(tensor), tensor) for tensor in tensors)
 
 
@@ -248,12 +271,12 @@ class ExactTangents:
 class Unaliased(torch.nn.Module):
     """`unaliased` between two modules."""
 
-    def __init__(self, place: tuple[int, int] = (-1, 0), recorded: bool = False) -> None:
+    def __init__(self, place: tuple[int, int] = (-1, 0), **options: bool) -> None:
         super().__init__()
-        self._place, self._recorded = place, recorded
+        self._place, self._options = place, options
 
     def forward(self, x: Tensor) -> Tensor:
-        copy = unaliased(x, self._place, self._recorded)
+        copy = unaliased(x, self._place, **self._options)
         assert isinstance(copy, Tensor)
         return copy
 

@@ -5,6 +5,7 @@
 #include "counters.h"
 #include "gradient_proof.h"
 #include "handed_on.h"
+#include "region.h"
 #include "small_slices.h"
 #include "zero_signs.h"
 
@@ -172,7 +173,10 @@ class SliceUpdate final : public CopySlices {
   variable_list update(Tensor&& gradient) {
     count(counters().slices_updated);
     variable_list results(num_outputs());
-    if (typeid(*fn) == typeid(CopyBackwards)) {
+    // What overlaps itself can have been written by `x.copy_(x)` alone, and stock
+    // raises for its gradient: so does the general way.
+    if (typeid(*fn) == typeid(CopyBackwards) &&
+        !may_overlap(view.sizes(), view.strides())) {
       through_copy(std::move(gradient), results);
     } else {
       through(std::move(gradient), results);
