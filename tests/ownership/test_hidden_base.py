@@ -472,6 +472,20 @@ def test_forward_tangent_moves_along() -> None:
         assert torch.equal(got, (tangent * 6).view(-1))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_tangent_that_another_view_has_given_to_the_base_moves_along() -> None:
+    with torch.autograd.forward_ad.dual_level():
+        x, tangent = torch.randn(2, 2, requires_grad=True), torch.randn(1)
+        row = (x * 2)[0]
+        row[1:] = torch.autograd.forward_ad.make_dual(torch.ones(1), tangent)
+        row.mul_(3)
+        got = torch.autograd.forward_ad.unpack_dual(row).tangent
+
+        assert not row._is_view()
+        assert got is not None
+        assert torch.equal(got, torch.cat([torch.zeros(1), tangent * 3]))
+
+
 def test_disable_in_mid_graph_leaves_a_valid_graph() -> None:
     x = torch.randn(2, 3, requires_grad=True)
     v = (x * 2).view(-1)

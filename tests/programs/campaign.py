@@ -159,7 +159,7 @@ class Campaign:
             stop,
             self.cures,
             room,
-            statistics.differences.copy(),
+            Counter(mismatch.verdict.what for mismatch in mismatches),
             threads,
             self.attempts,
         ):
@@ -289,8 +289,10 @@ def _work(
                 what = f"with other programs: {first_difference.what}"
                 changed = (replace(first_difference, what=what), *verdict.differences[1:])
                 verdict = replace(verdict, differences=changed)
-            known[verdict.what] += 1
             statistics.differences[verdict.what] += 1
+            if verdict.kind == "mismatch":
+                known[verdict.what] += 1
+                print(f"\nmismatch at program {index}: {verdict.what}", file=sys.stderr)
             if room > 0 and known[verdict.what] <= 12 and verdict.kind == "mismatch":
                 room -= 1
                 fails = fails_like(verdict, cures)

@@ -134,8 +134,9 @@ Verdict verdict_on(const Tensor& view, const DifferentiableViewMeta& meta) {
 void drop_view(const Tensor& view) {
   auto* before = impl::get_view_autograd_meta(view);
   TORCH_INTERNAL_ASSERT(before != nullptr && before->has_bw_view());
-  // Through the accessor: it brings a history up to date that an in-place
-  // operator on the base has left behind.
+  // Through the accessors: they bring up to date what an in-place operator on
+  // another view has left behind, the history and the tangent of the base.
+  view._fw_grad(/*level=*/0);
   const Edge history = before->requires_grad()
       ? Edge(view.grad_fn(), before->output_nr_)
       : Edge();
