@@ -252,6 +252,23 @@ def test_operands_of_one_row_or_one_feature_have_stocks_bits(
     moved(step, "linear")
 
 
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_strides_of_dimensions_of_one_element_have_stocks_bits(bias: bool, trained: bool) -> None:
+    """matmul asks for them before it folds a contiguous input, and multiplies in batches else."""
+
+    def step() -> list[Tensor]:
+        found = []
+        for _ in range(10):
+            x = torch.randn(1, 7, dtype=torch.complex64, requires_grad=True)
+            weight = torch.randn(1, 7, dtype=torch.complex64, requires_grad=trained)
+            b = torch.randn(1, dtype=torch.complex64) if bias else None
+            found.append(F.linear(x.expand(2, 1, 7)[:1], weight, b))
+        return found
+
+    moved(step, "linear")
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_one_tensor_as_input_and_weight_has_stocks_bits(bias: bool) -> None:
     def step() -> list[Tensor]:

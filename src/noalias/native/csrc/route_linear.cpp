@@ -26,6 +26,22 @@ bool is_view_without_history(const Tensor& tensor) {
       tensor.requires_grad();
 }
 
+// Whether matmul, which has no bias to add, folds the leading dimensions of this
+// contiguous input (should_fold in aten/src/ATen/native/LinearAlgebra.cpp, the same
+// in 2.9 to 2.15). It asks for the strides of dimensions of one element, too; where
+// it does not fold, the product is a batched one and rounds otherwise.
+bool is_folded_by_matmul(const Tensor& input) {
+  if (input.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    return true;
+  }
+  for (int64_t d = 0; d + 2 < input.dim() && input.numel() != 0; ++d) {
+    if (input.stride(d) != input.stride(d + 1) * input.size(d + 1)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Note [Where linear is routed]
 //
 // Only where the whole operator computes what PyTorch's composite computes, bit
@@ -71,7 +87,8 @@ bool is_routed(
           {c10::DispatchKey::Python, c10::DispatchKey::Functionalize}))) {
     return false;
   }
-  return input.dim() == 2 || input.is_contiguous();
+  return input.dim() == 2 ||
+      (input.is_contiguous() && (has_bias || is_folded_by_matmul(input)));
 }
 
 Tensor linear_or_composite(
