@@ -83,6 +83,15 @@ def calls_linear(program: Program) -> bool:
     )
 
 
+def outliving(program: Program) -> frozenset[str]:
+    """Names of weak references that may reach an operand of `linear` for longer than on stock."""
+    return frozenset(
+        item.out.removeprefix("$")
+        for item in walk(program)
+        if isinstance(item, WeakRef) and calls_linear(program)
+    )
+
+
 # Operators that may return the tensor they are given.
 _SAME_TENSOR = ("contiguous", "double")
 

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from .aliases import calls_linear, engine_made, is_curable, late, replaceable
+from .aliases import calls_linear, engine_made, is_curable, late, outliving, replaceable
 from .compare import Difference, Leniency, differences
 from .execute import execute, reaches_beyond, view_places
 from .reads import sums_may_be_reordered
@@ -91,6 +91,7 @@ class _References:
             unaliased=True,
             engine_made=engine_made(program),
             one_node_of_linear=calls_linear(program),
+            outliving=outliving(program),
         )
         self._candidates = replaceable(program, stock, found)
         self._exact = bool(found) and found[0].rounding
