@@ -458,7 +458,7 @@ def test_view_of_a_leaf_still_raises() -> None:
         x.view(-1).mul_(2)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_forward_tangent_moves_along() -> None:
     with torch.autograd.forward_ad.dual_level():
         primal, tangent = torch.randn(2, 3, requires_grad=True), torch.randn(2, 3)
@@ -472,7 +472,7 @@ def test_forward_tangent_moves_along() -> None:
         assert torch.equal(got, (tangent * 6).view(-1))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_tangent_that_another_view_has_given_to_the_base_moves_along() -> None:
     with torch.autograd.forward_ad.dual_level():
         x, tangent = torch.randn(2, 2, requires_grad=True), torch.randn(1)
