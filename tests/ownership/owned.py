@@ -114,7 +114,9 @@ def same_as_stock(program: Callable[[], Iterable[Tensor | None]]) -> int:
 def allocated(run: Callable[[], object]) -> int:
     """The bytes that the CPU allocator handed out while ``run`` ran, freed ones included."""
     activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+    with torch.profiler.profile(
+        activities=activities, profile_memory=True, acc_events=True
+    ) as profile:
         run()
     events = profile.profiler.kineto_results.events()
     return sum(max(0, event.nbytes()) for event in events if event.name() == "[memory]")
