@@ -194,6 +194,14 @@ def budget(rows: Any) -> str:
 
 KEPT_MEMORY = "growth --threads 1 --steps 256,512,1024,2048,4096 --stock-limit 0.5"
 
+# What stood in front of the command, by file.
+ENVIRONMENT = {
+    "growth-kept-memory": (
+        "MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=8589934592 "
+        "MALLOC_TOP_PAD_=67108864 "
+    )
+}
+
 # Name of the table -> file, table in it, what makes it of the file's rows, and the command.
 TABLES: dict[str, tuple[str, str, Callable[[Any], str], str]] = {
     "three-way": ("three-way", "three-way", three_way, "three-way --threads 1"),
@@ -224,7 +232,8 @@ def table(name: str) -> str:
     machine = result["machine"]
     threads = "thread" if machine["threads"] == 1 else "threads"
     heading = (
-        f"`noalias bench {command}`, {machine['processor']}, {machine['cores']} cores, "
+        f"`{ENVIRONMENT.get(file, '')}noalias bench {command}`, "
+        f"{machine['processor']}, {machine['cores']} cores, "
         f"{machine['threads']} {threads}, load {machine['load']:.1f}, "
         f"PyTorch {machine['torch'].split('+')[0]}:\n\n"
     )

@@ -85,10 +85,10 @@ def calls_linear(program: Program) -> bool:
 
 def outliving(program: Program) -> frozenset[str]:
     """Names of weak references that may reach an operand of `linear` for longer than on stock."""
+    if not calls_linear(program):
+        return frozenset()
     return frozenset(
-        item.out.removeprefix("$")
-        for item in walk(program)
-        if isinstance(item, WeakRef) and calls_linear(program)
+        item.out.removeprefix("$") for item in walk(program) if isinstance(item, WeakRef)
     )
 
 

@@ -61,7 +61,7 @@ def judge(program: Program, stock: Entries, cured: Entries) -> Verdict:
         return Verdict("signed_zero", found)
     if all(item.rounding or item.signed_zero for item in found) and sums_may_be_reordered(program):
         return Verdict("rounding", found)
-    references = _References(program, stock, cured, found)
+    references = _References(program, stock, cured, found, leniency)
     reasons = references.match()
     if reasons is not None:
         return Verdict("unaliased", (), reasons)
@@ -81,18 +81,18 @@ class _References:
     """Stock runs of the program with some of its views replaced."""
 
     def __init__(
-        self, program: Program, stock: Entries, cured: Entries, found: Sequence[Difference] = ()
+        self,
+        program: Program,
+        stock: Entries,
+        cured: Entries,
+        found: Sequence[Difference],
+        leniency: Leniency,
     ) -> None:
         self._program = program
         self._stock = stock
         self._cured = cured
         self._raised = _failures(stock)
-        self._leniency = Leniency(
-            unaliased=True,
-            engine_made=engine_made(program),
-            one_node_of_linear=calls_linear(program),
-            outliving=outliving(program),
-        )
+        self._leniency = replace(leniency, unaliased=True, outliving=outliving(program))
         self._candidates = replaceable(program, stock, found)
         self._exact = bool(found) and found[0].rounding
         self._seen: dict[Reference, float] = {}

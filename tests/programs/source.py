@@ -142,7 +142,8 @@ class Printer:
         self._refused = {site: error for site, *error in (reference.refused if reference else ())}
         self._halfway = reference.halfway if reference else False
         self._put_back = reference.put_back if reference else False
-        self._option = ", recorded=True" if reference and reference.recorded else ""
+        self._recorded = reference.recorded if reference else False
+        self._option = ", recorded=True" if self._recorded else ""
         self._option += ", same_memory=True" if reference and reference.same_memory else ""
         self._site = -1
         self._others: dict[str, frozenset[str]] = {}
@@ -220,7 +221,7 @@ class Printer:
                 yield from self._fresh_gradients(site, statement.outs)
             case Block("guard", body) if site in self._refused:
                 error = ", ".join(map(repr, self._refused[site]))
-                now = "torch.is_grad_enabled() and " if "recorded" in self._option else ""
+                now = "torch.is_grad_enabled() and " if self._recorded else ""
                 yield f'if {now}record.refuse("@{site}", {error}):'
                 half = _first_half(body[0]) if self._halfway else ""
                 yield f"    {half or _drawn(body[0]) or 'pass'}"

@@ -208,16 +208,11 @@ def unaliased(
 
 
 def unaliased_among(
-    tensors: tuple[object, ...],
-    site: int,
-    parts: tuple[int, ...],
-    recorded: bool = False,
-    same_memory: bool = False,
+    tensors: tuple[object, ...], site: int, parts: tuple[int, ...], **options: bool
 ) -> tuple[object, ...]:
     """`unaliased` of some tensors; what is one tensor under two names stays one."""
     copies = {
-        id(tensors[part]): unaliased(tensors[part], (site, part), recorded, same_memory)
-        for part in parts
+        id(tensors[part]): unaliased(tensors[part], (site, part), **options) for part in parts
     }
     return tuple(copies.get(id(tensor), tensor) for tensor in tensors)
 
