@@ -192,7 +192,7 @@ def budget(rows: Any) -> str:
     return markdown(["call", *(f">{m}" for m in modes)], ([c, *t] for c, t in by_call.items()))
 
 
-KEPT_MEMORY = "growth --threads 1 --steps 256,512,1024,2048,4096 --stock-limit 0.5"
+KEPT_MEMORY = "growth --threads 1 --steps 256,512,1024,2048,4096 --stock-limit 0.5 --cold-caches"
 
 # What stood in front of the command, by file.
 ENVIRONMENT = {

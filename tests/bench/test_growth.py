@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -66,6 +67,11 @@ def test_the_forms_by_hand_compute_the_same(
 ) -> None:
     source, state = loops.inputs(name, 5, torch.device("cpu"))
     torch.testing.assert_close(loop(source, state), by_hand(source, state))
+
+
+def test_the_table_says_that_caches_were_cold() -> None:
+    assert "cold caches" not in str(growth.table(_result()).title)
+    assert "cold caches" in str(growth.table(replace(_result(), cold_caches=True)).title)
 
 
 def test_the_table_says_where_stock_was_left_out() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+import torch
 
 from noalias.bench import measure
 from noalias.bench.measure import Ratio, Step, Timing, Variant, interleave, ratio
@@ -45,6 +46,25 @@ def test_each_step_is_prepared_afresh() -> None:
     log = _Log()
     interleave([log.variant("a")], rounds=2, warmup=0)
     assert log.entries == ["prepare a", "a", "prepare a", "a"]
+
+
+def test_cold_caches_are_filled_after_the_step_is_prepared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = _Log()
+    monkeypatch.setattr(
+        measure, "_caches_filler", lambda device: lambda: log.entries.append(f"fill {device}")
+    )
+    interleave([log.variant("a")], rounds=2, warmup=0, cold_caches=True)
+    assert log.entries == ["prepare a", "fill cpu", "a"] * 2
+
+
+def test_a_pass_over_the_filler_moves_more_than_the_caches_hold() -> None:
+    first, second = (measure._caches_filler(torch.device("cpu"))() for _ in range(2))
+    assert isinstance(first, torch.Tensor)
+    assert isinstance(second, torch.Tensor)
+    assert first.nbytes == second.nbytes == 256 * 2**20
+    assert first.data_ptr() != second.data_ptr()
 
 
 @contextmanager

@@ -102,6 +102,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=10.0,
         help="leave stock out where one backward is predicted to take longer (default: 10)",
     )
+    add(
+        "--cold-caches",
+        action="store_true",
+        help="fill the caches with something else before each backward, as the rest of a training "
+        "step does",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -241,6 +247,7 @@ def _growth(args: argparse.Namespace, progress: Progress) -> _Measured:
         steps=args.steps or growth.STEPS,
         rounds=args.rounds or 10,
         stock_limit=args.stock_limit,
+        cold_caches=args.cold_caches,
         progress=progress,
     )
     programs = compare.table("Whole programs: forward and backward", result.programs)

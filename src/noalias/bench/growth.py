@@ -64,9 +64,16 @@ class Fit:
 
 @dataclass(frozen=True)
 class Growth:
+    """Both loops, their fits, and whole programs.
+
+    Attributes:
+        cold_caches: whether each backward of the loops began with caches full of something else.
+    """
+
     points: tuple[Point, ...]
     fits: tuple[Fit, ...]
     programs: tuple[Comparison, ...]
+    cold_caches: bool = False
 
 
 def exponent(steps: Sequence[int], seconds: Sequence[float]) -> float:
@@ -91,6 +98,7 @@ def run(
     stock_limit: float = 10.0,
     program_steps: int = 256,
     budget: float | None = 10.0,
+    cold_caches: bool = False,
     progress: Progress | None = None,
 ) -> Growth:
     """Both loops over all `steps`, then the whole programs.
@@ -102,6 +110,8 @@ def run(
             left out.
         program_steps: length of the whole programs.
         budget: seconds for each point and program after which no further round starts.
+        cold_caches: fill the caches with something else before each backward of the loops, so that
+            short ones do not find their graph there and long ones do not.
 
     Raises:
         noalias.NativeUnavailable: where the core cannot be built.
@@ -119,6 +129,7 @@ def run(
                 with_stock=_predicted(last, length) <= stock_limit,
                 rounds=rounds,
                 budget=budget,
+                cold_caches=cold_caches,
                 progress=progress,
             )
             points.append(last)
@@ -126,7 +137,7 @@ def run(
         compare(program, place, rounds=5, budget=budget, progress=progress)
         for program in loops.programs(program_steps)
     )
-    return Growth(tuple(points), _fits(points), programs)
+    return Growth(tuple(points), _fits(points), programs, cold_caches)
 
 
 def _predicted(last: Point | None, steps: int) -> float:
@@ -146,6 +157,7 @@ def _point(
     with_stock: bool,
     rounds: int,
     budget: float | None,
+    cold_caches: bool,
     progress: Progress | None,
 ) -> Point:
     loop, by_hand_loop, by_hand_name = forms
@@ -153,7 +165,9 @@ def _point(
     stock = Variant("stock", partial(_backward, loop, leaves))
     cured = Variant("cured", partial(_backward, loop, leaves), noalias.enabled)
     by_hand = Variant(by_hand_name, partial(_backward, by_hand_loop, leaves))
-    time = partial(interleave, device=device, budget=budget, progress=progress)
+    time = partial(
+        interleave, device=device, budget=budget, cold_caches=cold_caches, progress=progress
+    )
     label = f"growth: {name}, {steps} steps"
     slow = time([stock, cured], rounds=3, warmup=1, label=label) if with_stock else None
     fast = time([cured, by_hand], rounds=rounds, label=label)
@@ -230,6 +244,8 @@ def table(result: Growth) -> Table:
     )
     state = f"{loops.BATCH} × {loops.WIDTH}"
     title = f"Growth: backward alone (min) over the number of steps, states of {state}, float32"
+    if result.cold_caches:
+        title += ", cold caches"
     differ = [f"{p.loop} {p.steps}" for p in result.points if not p.gradients_equal]
     gradients = (
         f"Gradients differ at: {', '.join(differ)}."

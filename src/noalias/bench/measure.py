@@ -13,6 +13,12 @@ hundreds a tenth longer, until the caches hold the new kernels. Nobody switches 
 training loop. Where variants differ in their context, each short step is therefore repeated,
 untimed, for 5 ms before it is timed. For long steps the effect is far below the noise, and running
 them twice would only cost time.
+
+Note [Cold caches]
+What is measured again and again finds its data in the caches if it is small, and does not if it is
+large, so that a curve over sizes bends where the caches end. In a training step something else has
+run in between. With `cold_caches` something else does: a pass over more memory than the caches
+hold, after the step has been prepared and before it is timed.
 """
 
 from __future__ import annotations
@@ -37,6 +43,8 @@ Step = Callable[[], object]
 # Seconds. See Note [Settling].
 _LONG_STEP = 0.05
 _SETTLING = 0.005
+# Bytes; several times the largest caches of today's machines. See Note [Cold caches].
+_MORE_THAN_CACHES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,7 @@ def interleave(
     warmup: int = 2,
     device: torch.device | None = None,
     budget: float | None = None,
+    cold_caches: bool = False,
     label: str = "timing",
     progress: Progress | None = None,
 ) -> dict[str, Timing]:
@@ -119,6 +128,7 @@ def interleave(
         warmup: rounds run before, and not counted.
         device: synchronised before and after each timed step. Default: CPU.
         budget: seconds after which no further round starts, once three are done.
+        cold_caches: see Note [Cold caches].
         label: shown with the progress.
 
     Returns:
@@ -130,6 +140,7 @@ def interleave(
     if len(set(names)) != len(names):
         raise ValueError(f"the names {names} are not distinct; each names one result")
     place = device or torch.device("cpu")
+    before = _caches_filler(place) if cold_caches else _nothing
     watcher = progress or Silent()
     watcher.begin(label, warmup + rounds)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -137,7 +148,7 @@ def interleave(
     with _collector_off():
         for _ in range(warmup):
             for variant in variants:
-                if _time_once(variant, place) > _LONG_STEP:
+                if _time_once(variant, place, before) > _LONG_STEP:
                     settle.discard(variant.name)
             watcher.advance()
         started = time.perf_counter()
@@ -146,19 +157,31 @@ def interleave(
                 break
             first = done % len(variants)
             for variant in (*variants[first:], *variants[:first]):
-                spent = _time_once(variant, place, settle=variant.name in settle)
+                spent = _time_once(variant, place, before, settle=variant.name in settle)
                 seconds[variant.name].append(spent)
             watcher.advance()
     return {name: Timing(tuple(values)) for name, values in seconds.items()}
 
 
-def _time_once(variant: Variant, device: torch.device, *, settle: bool = False) -> float:
+def _nothing() -> None:
+    pass
+
+
+def _caches_filler(device: torch.device) -> Step:
+    other = torch.zeros(_MORE_THAN_CACHES // 4, device=device)
+    return lambda: other.add_(1)
+
+
+def _time_once(
+    variant: Variant, device: torch.device, before: Step, *, settle: bool = False
+) -> float:
     with variant.context():
         settled = time.perf_counter() + _SETTLING
         while settle:
             variant.prepare()()
             settle = time.perf_counter() < settled
         step = variant.prepare()
+        before()
         synchronise(device)
         start = time.perf_counter()
         step()

@@ -1,5 +1,6 @@
 #include "census.h"
 
+#include "slice_update_node.h"
 #include "small_slices.h"
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +9,7 @@
 #include <torch/csrc/autograd/generated/Functions.h>
 
 #include <map>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <typeinfo>
@@ -51,6 +53,26 @@ int64_t volume(const std::vector<int64_t>& shape) {
   return product;
 }
 
+// A node that rewrites its base's history, PyTorch's or ours, and what it holds.
+struct Rewrite {
+  const Node* node;
+  const at::TensorGeometry* base;
+  const at::TensorGeometry* view;
+  const Node* fn;
+};
+
+std::optional<Rewrite> rewrite_by(const Node& node) {
+  if (typeid(node) == typeid(CopySlices)) {
+    const auto& copy = static_cast<const CopySlices&>(node);
+    return Rewrite{&node, &copy.base, &copy.view, copy.fn.get()};
+  }
+  if (typeid(node) == typeid(SliceUpdate)) {
+    const auto& update = static_cast<const SliceUpdate&>(node);
+    return Rewrite{&node, &update.base(), &update.view(), update.fn().get()};
+  }
+  return std::nullopt;
+}
+
 class CensusTaker {
  public:
   Census take(const std::vector<at::Tensor>& roots) {
@@ -83,8 +105,8 @@ class CensusTaker {
   void look_at(const Node& node) {
     namespace generated = torch::autograd::generated;
     const auto& type = typeid(node);
-    if (const auto* copy = dynamic_cast<const CopySlices*>(&node)) {
-      rewritten_.push_back(copy);
+    if (const auto rewrite = rewrite_by(node)) {
+      rewritten_.push_back(*rewrite);
     } else if (
         type == typeid(generated::SelectBackward0) ||
         type == typeid(generated::SliceBackward0) ||
@@ -104,29 +126,31 @@ class CensusTaker {
     }
   }
 
-  static const Node* next_of(const CopySlices& node) {
+  static const Node* next_of(const Node& node) {
     return node.num_outputs() == 0 ? nullptr : node.next_edge(0).function.get();
   }
 
-  static bool is_small_slice(const CopySlices& node) {
-    return node.num_inputs() != 0 && node.input_metadata(0).device().is_cpu() &&
-        are_few(node.view.numel()) && node.view.is_contiguous();
+  static bool is_small_slice(const Rewrite& rewrite) {
+    return rewrite.node->num_inputs() != 0 &&
+        rewrite.node->input_metadata(0).device().is_cpu() &&
+        are_few(rewrite.view->numel()) && rewrite.view->is_contiguous();
   }
 
   std::vector<RewrittenHistories> histories() const {
     std::map<std::tuple<Place, ModuleNumber, int64_t>, RewrittenHistories> found;
     std::unordered_set<const Node*> chained;
-    for (const CopySlices* node : rewritten_) {
-      chained.insert(next_of(*node));
+    for (const Rewrite& rewrite : rewritten_) {
+      chained.insert(next_of(*rewrite.node));
     }
-    for (const CopySlices* node : rewritten_) {
+    for (const Rewrite& rewrite : rewritten_) {
+      const Node* node = rewrite.node;
       const Call call = call_of(*node);
       const size_t item = node->num_inputs() == 0
           ? 0
           : c10::elementSize(
                 c10::typeMetaToScalarType(node->input_metadata(0).dtype()));
-      const int64_t base = bytes_of(node->base, item);
-      const int64_t view = bytes_of(node->view, item);
+      const int64_t base = bytes_of(*rewrite.base, item);
+      const int64_t view = bytes_of(*rewrite.view, item);
       auto& entry = found[{call.place, call.module, base}];
       const bool restored = restored_.count(node) != 0;
       entry.call = call;
@@ -137,10 +161,10 @@ class CensusTaker {
       entry.restored_bytes += restored ? view : 0;
       entry.chained += chained.count(node) != 0 ? 1 : 0;
       entry.first_writes += next_of(*node) == nullptr ? 1 : 0;
-      entry.small += is_small_slice(*node) ? 1 : 0;
+      entry.small += is_small_slice(rewrite) ? 1 : 0;
       entry.sequence_number = node->sequence_nr();
       entry.thread = node->thread_id();
-      entry.wrapped = node->fn != nullptr ? node->fn->name() : "";
+      entry.wrapped = rewrite.fn != nullptr ? rewrite.fn->name() : "";
     }
     return values(found);
   }
@@ -200,7 +224,7 @@ class CensusTaker {
 
   std::unordered_set<const Node*> seen_;
   std::vector<Node*> stack_;
-  std::vector<const CopySlices*> rewritten_;
+  std::vector<Rewrite> rewritten_;
   std::vector<const Node*> slices_;
   std::vector<const Node*> compiled_;
   std::unordered_set<const Node*> restored_;

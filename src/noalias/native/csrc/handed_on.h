@@ -2,11 +2,10 @@
 //
 // Note [Kernels that still read]
 //
-// A count of owners tells who may ask for a gradient later, not which kernels are
-// queued to read it. On the CPU there is no difference. Elsewhere a node on another
-// stream may have queued a reader and let go, and writing from this stream would be
-// a race that CopySlices does not have. So the first update of a chain copies there, as
-// stock does, and the next ones write to that copy: nobody but this thread's engine
+// Where a backward call uses several streams (Note [One stream]), a node on another one
+// may have queued a reader of a gradient and let go, and writing from this stream would
+// be a race that CopySlices does not have. So the first update of a chain copies there,
+// as stock does, and the next ones write to that copy: nobody but this thread's engine
 // has ever held it, and the engine orders the streams that it passes it between.
 #pragma once
 

@@ -2,16 +2,12 @@
 
 #include "counters.h"
 #include "owned_formulas.h"
-#include "owned_memory.h"
+#include "owned_results.h"
 #include "stock_kernel.h"
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/_log_softmax_backward_data_ops.h>
 #include <ATen/ops/_softmax_backward_data_ops.h>
-#include <ATen/ops/div_ops.h>
 #include <ATen/ops/elu_backward_ops.h>
 #include <ATen/ops/gelu_backward_ops.h>
 #include <ATen/ops/hardshrink_backward_ops.h>
@@ -19,7 +15,6 @@
 #include <ATen/ops/hardtanh_backward_ops.h>
 #include <ATen/ops/leaky_relu_backward_ops.h>
 #include <ATen/ops/log_sigmoid_backward_ops.h>
-#include <ATen/ops/masked_fill_ops.h>
 #include <ATen/ops/mul_ops.h>
 #include <ATen/ops/neg_ops.h>
 #include <ATen/ops/sigmoid_backward_ops.h>
@@ -30,8 +25,8 @@
 #include <ATen/ops/threshold_backward_ops.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -42,133 +37,25 @@ namespace owned {
 
 namespace {
 
-using c10::DispatchKeySet;
+using c10::BackendComponent;
 
-// How the result of an operator is written into the memory of its gradient, and
-// whether the operator would have allocated a tensor like the gradient. Kernels
-// built on TensorIterator take an operand for their result as a matter of course.
-template <typename Out>
-struct Elementwise {
-  template <typename... Rest>
-  static bool result_is_like(
-      const Tensor& gradient,
-      c10::ArrayRef<const Tensor*> others,
-      const Rest&... /*rest*/) {
-    return std::all_of(
-               others.begin(),
-               others.end(),
-               [&](const Tensor* other) {
-                 return is_ordinary_cpu(*other) && !has_tangent(*other) &&
-                     at::is_expandable_to(other->sizes(), gradient.sizes()) &&
-                     at::native::result_type(gradient, *other) ==
-                     gradient.scalar_type();
-               }) &&
-        has_strides_of_result(gradient, others);
-  }
-
-  template <typename... Args>
-  static void write(DispatchKeySet keys, Args&&... args) {
-    Out::redispatch(keys, std::forward<Args>(args)...);
-  }
-};
-
-// A number in the gradient's dtype, or nothing where no conversion is needed. The
-// iterator would convert it, too, by way of four more operators: in a loop of small
-// steps that is as much as the product.
-std::optional<Tensor> converted_number(
-    const Tensor& gradient,
-    const Tensor& other) {
-  if (other.dim() != 0 || gradient.scalar_type() != at::kFloat ||
-      (other.scalar_type() != at::kDouble && other.scalar_type() != at::kLong)) {
-    return std::nullopt;
-  }
-  Tensor number = at::detail::empty_cpu({}, gradient.options());
-  *number.mutable_data_ptr<float>() = other.scalar_type() == at::kDouble
-      ? static_cast<float>(*other.const_data_ptr<double>())
-      : static_cast<float>(*other.const_data_ptr<int64_t>());
-  return number;
-}
-
-template <typename Out>
-struct WithTensorOrNumber : Elementwise<Out> {
-  static void write(
-      DispatchKeySet keys,
-      const Tensor& gradient,
-      const Tensor& other,
-      Tensor& result) {
-    const auto number = converted_number(gradient, other);
-    Out::redispatch(keys, gradient, number.value_or(other), result);
-  }
-};
-
-// Compilers make two versions of the loop that divides complex numbers, one for a
-// result that overlaps an operand and one for a result that does not, and in
-// complex64 these two round differently. So stock's bits come with a tensor of its
-// own only.
-struct Division : WithTensorOrNumber<at::_ops::div_out> {
-  static bool result_is_like(
-      const Tensor& gradient,
-      c10::ArrayRef<const Tensor*> others,
-      const Tensor& /*other*/) {
-    return !gradient.is_complex() &&
-        Elementwise<at::_ops::div_out>::result_is_like(gradient, others);
-  }
-};
-
-// Softmax is no elementwise operator, but its CPU kernels read a row to the end, for
-// the sum, before they write the first element of it, and from then on are.
-template <typename Out>
-struct RowByRow : Elementwise<Out> {
-  static bool result_is_like(
-      const Tensor& gradient,
-      c10::ArrayRef<const Tensor*> others,
-      const Tensor& output,
-      int64_t /*dim*/,
-      at::ScalarType input_dtype) {
-    return input_dtype == gradient.scalar_type() &&
-        output.sizes() == gradient.sizes() && output.is_contiguous() &&
-        is_canonically_contiguous(gradient) &&
-        Elementwise<Out>::result_is_like(gradient, others);
-  }
-};
-
-// The result of masked_fill is always contiguous, and its kernel in place only.
-struct MaskedFill {
-  static bool result_is_like(
-      const Tensor& gradient,
-      c10::ArrayRef<const Tensor*> /*others*/,
-      const Tensor& mask,
-      const at::Scalar& /*value*/) {
-    return is_ordinary_cpu(mask) &&
-        at::is_expandable_to(mask.sizes(), gradient.sizes()) &&
-        is_canonically_contiguous(gradient);
-  }
-
-  static void write(
-      DispatchKeySet keys,
-      const Tensor& /*gradient*/,
-      const Tensor& mask,
-      const at::Scalar& value,
-      Tensor& result) {
-    at::_ops::masked_fill__Scalar::redispatch(keys, result, mask, value);
-  }
-};
-
-bool has_only_pytorchs_kernel(const c10::OperatorHandle& op) {
+bool has_only_pytorchs_kernel(
+    const c10::OperatorHandle& op,
+    c10::DispatchKey key) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
+      !op.hasKernelForDispatchKey(key);
 }
 
 // Where StockKernel does not reach: the kernel as it was found, looked up once and
 // kept until the process ends.
-template <typename Op>
+template <typename Op, BackendComponent backend>
 struct Boxed {
   static bool is_reachable(const c10::OperatorHandle& op) {
-    if (!kernel().has_value()) {
-      kernel().emplace(
-          op.getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU));
+    const auto key = c10::getAutogradKeyFromBackend(backend);
+    if (!kernel().has_value() && op.hasComputedKernelForDispatchKey(key)) {
+      kernel().emplace(op.getComputedKernelForDispatchKey(key));
     }
-    return true;
+    return kernel().has_value();
   }
 
   template <typename... Args>
@@ -221,7 +108,7 @@ struct InFront<Stock, Write, Formula, Tensor(const Tensor&, Rest...)> {
       const Tensor& gradient,
       const std::decay_t<Rest>&... rest) {
     const auto node = torch::autograd::get_current_node();
-    return node && is_unobserved(keys) && is_ordinary_cpu(gradient) &&
+    return node && is_unobserved(keys) && is_ordinary(gradient) &&
         gradient.use_count() == 1 && gradient.dim() > 0 && gradient.numel() > 0 &&
         Formula::last_use(*node, gradient) && is_sole_owner(gradient) &&
         !has_tangent(gradient) &&
@@ -241,6 +128,14 @@ struct InFront<Stock, Write, Formula, Tensor(const Tensor&, Rest...)> {
   }
 };
 
+// The kernels of backward operators that read an element before they write it, and
+// round the same wherever they write it: PyTorch's own on the CPU and on CUDA. Of
+// another backend nobody can say so, except for operators that have an in-place form.
+constexpr std::array kKnown = {
+    BackendComponent::CPUBit,
+    BackendComponent::CUDABit,
+};
+
 // PyTorch's own kernels come back when this is dropped. Ours are plain functions,
 // so a thread that is inside one is not disturbed.
 class OwnedGradients final : public Cure {
@@ -250,28 +145,43 @@ class OwnedGradients final : public Cure {
       typename Write,
       typename Formula,
       typename Stock = StockKernel<Op>>
-  void add() {
+  void add(c10::ArrayRef<BackendComponent> where) {
     using Kernel = InFront<Stock, Write, Formula, typename Op::schema>;
     const auto op = StockKernel<Op>::handle();
-    if (has_only_pytorchs_kernel(op) && Stock::is_reachable(op)) {
-      library_.impl(
-          c10::toString(op.operator_name()).c_str(), TORCH_FN(Kernel::kernel));
+    for (const auto backend : where) {
+      const auto key = c10::getAutogradKeyFromBackend(backend);
+      if (has_only_pytorchs_kernel(op, key) && Stock::is_reachable(op)) {
+        library(key).impl(
+            c10::toString(op.operator_name()).c_str(),
+            TORCH_FN(Kernel::kernel));
+      }
     }
   }
 
   // A backward operator that these nodes call.
   template <typename Op, typename Out, typename... Nodes>
   void add_backward() {
-    add<Op, Elementwise<Out>, CalledBy<Nodes...>>();
+    add<Op, Elementwise<Out>, CalledBy<Nodes...>>(kKnown);
+  }
+
+  template <BackendComponent backend>
+  void add_silu() {
+    using namespace at::_ops;
+    add<silu_backward,
+        Elementwise<silu_backward_grad_input>,
+        CalledBy<torch::autograd::generated::SiluBackward0>,
+        Boxed<silu_backward, backend>>(backend);
   }
 
  private:
-  torch::Library library_{
-      torch::Library::IMPL,
-      "aten",
-      c10::DispatchKey::AutogradCPU,
-      __FILE__,
-      __LINE__};
+  torch::Library& library(c10::DispatchKey key) {
+    return libraries_
+        .try_emplace(
+            key, torch::Library::IMPL, "aten", key, __FILE__, __LINE__)
+        .first->second;
+  }
+
+  std::map<c10::DispatchKey, torch::Library> libraries_;
 };
 
 std::unique_ptr<Cure> install() {
@@ -304,11 +214,8 @@ std::unique_ptr<Cure> install() {
       gelu_backward,
       gelu_backward_grad_input,
       GeluBackward0>();
-  cure->add<
-      silu_backward,
-      Elementwise<silu_backward_grad_input>,
-      CalledBy<SiluBackward0>,
-      Boxed<silu_backward>>();
+  cure->add_silu<BackendComponent::CPUBit>();
+  cure->add_silu<BackendComponent::CUDABit>();
   cure->add_backward<
       tanh_backward,
       tanh_backward_grad_input,
@@ -340,15 +247,16 @@ std::unique_ptr<Cure> install() {
   cure->add<
       _softmax_backward_data,
       RowByRow<_softmax_backward_data_out>,
-      CalledBy<SoftmaxBackward0>>();
+      CalledBy<SoftmaxBackward0>>(BackendComponent::CPUBit);
   cure->add<
       _log_softmax_backward_data,
       RowByRow<_log_softmax_backward_data_out>,
-      CalledBy<LogSoftmaxBackward0>>();
-  cure->add<mul_Tensor, WithTensorOrNumber<mul_out>, InMultiplication>();
-  cure->add<div_Tensor, Division, InDivision>();
-  cure->add<neg, Elementwise<neg_out>, InNegation>();
-  cure->add<masked_fill_Scalar, MaskedFill, InMaskedFill>();
+      CalledBy<LogSoftmaxBackward0>>(BackendComponent::CPUBit);
+  cure->add<mul_Tensor, WithTensorOrNumber<mul_out>, InMultiplication>(
+      backends());
+  cure->add<div_Tensor, Division, InDivision>(backends());
+  cure->add<neg, Elementwise<neg_out>, InNegation>(backends());
+  cure->add<masked_fill_Scalar, MaskedFill, InMaskedFill>(backends());
   return cure;
 }
 

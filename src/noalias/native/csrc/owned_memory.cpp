@@ -1,6 +1,7 @@
 #include "owned_memory.h"
 
 #include "compat_python.h"
+#include "one_stream.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/MemoryFormat.h>
@@ -9,18 +10,51 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+#include <vector>
 
 namespace noalias::owned {
 
 namespace {
 
-uint64_t ordinary_cpu_keys() {
-  static const uint64_t keys =
-      (c10::DispatchKeySet(c10::DispatchKey::CPU) |
-       c10::getAutogradRelatedKeySetFromBackend(c10::BackendComponent::CPUBit) |
-       c10::getAutocastRelatedKeySetFromBackend(c10::BackendComponent::CPUBit))
-          .raw_repr();
-  return keys;
+uint64_t ordinary_keys(c10::BackendComponent backend) {
+  const auto dense = c10::toRuntimePerBackendFunctionalityKey(
+      c10::DispatchKey::Dense, backend);
+  return (c10::DispatchKeySet(dense) |
+          c10::getAutogradRelatedKeySetFromBackend(backend) |
+          c10::getAutocastRelatedKeySetFromBackend(backend))
+      .raw_repr();
+}
+
+// One entry for each of backends().
+const std::vector<uint64_t>& all_ordinary_keys() {
+  static const std::vector<uint64_t> all = [] {
+    std::vector<uint64_t> keys;
+    for (const auto backend : backends()) {
+      keys.push_back(ordinary_keys(backend));
+    }
+    return keys;
+  }();
+  return all;
+}
+
+uint64_t ordinary_keys_of_any() {
+  static const uint64_t any = std::accumulate(
+      all_ordinary_keys().begin(),
+      all_ordinary_keys().end(),
+      uint64_t{0},
+      std::bit_or<>());
+  return any;
+}
+
+// What came from elsewhere to a device cannot be resized; on the CPU a pinned buffer
+// can.
+bool is_allocated_by_pytorch(const c10::Storage& storage) {
+  return storage.device_type() == c10::DeviceType::CPU
+      ? storage.allocator() == c10::GetCPUAllocator()
+      : storage.resizable();
 }
 
 template <typename Predicate>
@@ -36,13 +70,33 @@ bool all_of(
 
 } // namespace
 
-bool is_ordinary_cpu(const Tensor& tensor) {
-  return tensor.defined() &&
-      tensor.key_set().raw_repr() == ordinary_cpu_keys();
+c10::ArrayRef<c10::BackendComponent> backends() {
+  static constexpr std::array all = {
+      c10::BackendComponent::CPUBit,
+      c10::BackendComponent::CUDABit,
+      c10::BackendComponent::XPUBit,
+      c10::BackendComponent::PrivateUse1Bit,
+  };
+  return all;
+}
+
+bool is_ordinary(const Tensor& tensor) {
+  if (!tensor.defined()) {
+    return false;
+  }
+  const auto& all = all_ordinary_keys();
+  return std::find(all.begin(), all.end(), tensor.key_set().raw_repr()) !=
+      all.end();
+}
+
+bool is_operand_for(const Tensor& gradient, const Tensor& other) {
+  return is_ordinary(other) &&
+      (other.device() == gradient.device() ||
+       (other.is_cpu() && other.dim() == 0));
 }
 
 bool is_unobserved(c10::DispatchKeySet keys) {
-  return (keys.raw_repr() & ~ordinary_cpu_keys()) == 0;
+  return (keys.raw_repr() & ~ordinary_keys_of_any()) == 0;
 }
 
 bool has_tangent(const Tensor& tensor) {
@@ -69,16 +123,13 @@ bool has_tangent(const Tensor& tensor) {
 //      another process, a pinned buffer on its way to a device) may be read
 //      without being owned.
 //   5. the tensor fills it. A part of a larger buffer would keep all of that alive.
-// All of this is about the CPU, where a call is over when it returns. On a device
-// a kernel that another stream has queued may still read what no longer has an
-// owner, so a gradient there stays as it is.
+//   6. no kernel that was queued before still reads it; see Note [One stream].
 bool is_sole_owner(const Tensor& gradient) {
   const c10::Storage& storage = gradient.storage();
   if (gradient.use_count() != 1 || gradient.weak_use_count() != 1 ||
-      has_python_object(gradient) ||
-      storage.allocator() != c10::GetCPUAllocator() ||
+      has_python_object(gradient) || !is_allocated_by_pytorch(storage) ||
       storage.nbytes() != gradient.nbytes() || gradient.storage_offset() != 0 ||
-      !gradient.is_non_overlapping_and_dense()) {
+      !gradient.is_non_overlapping_and_dense() || !runs_on_one_stream(gradient)) {
     return false;
   }
   const auto* view = torch::autograd::impl::get_view_autograd_meta(gradient);
@@ -86,6 +137,11 @@ bool is_sole_owner(const Tensor& gradient) {
       ? storage.use_count() == 1 && !has_python_object(storage)
       : view->has_bw_view() &&
           prove_hidden(gradient, *view) == Verdict::kHidden;
+}
+
+// The devices whose elementwise kernels are PyTorch's own.
+bool has_tensor_iterator(const Tensor& tensor) {
+  return tensor.is_cpu() || tensor.is_cuda();
 }
 
 // Strides of dimensions of size one are free, and a new tensor has none of that
@@ -102,7 +158,8 @@ bool is_canonically_contiguous(const Tensor& tensor) {
 // contiguous if all operands are, else channels last if all are, else the operands'
 // own strides if they agree. Where operands are broadcast its general rule orders
 // dimensions by the gradient's strides, and by other operands' where two are equal;
-// only what leaves it no choice is accepted.
+// only what leaves it no choice is accepted. Backends with kernels of their own have
+// rules of their own; what is contiguous throughout leaves those no choice either.
 bool has_strides_of_result(
     const Tensor& gradient,
     c10::ArrayRef<const Tensor*> others) {
@@ -119,6 +176,9 @@ bool has_strides_of_result(
         })) {
       return is_canonically_contiguous(gradient);
     }
+    if (!has_tensor_iterator(gradient)) {
+      return false;
+    }
     if (all_of(gradient, others, [](const Tensor& tensor) {
           return tensor.is_contiguous(channels_last);
         })) {
@@ -133,6 +193,9 @@ bool has_strides_of_result(
       std::all_of(others.begin(), others.end(), [&](const Tensor* other) {
         return other->dim() == 0;
       });
+  if (!has_tensor_iterator(gradient)) {
+    return only_scalars && is_canonically_contiguous(gradient);
+  }
   return is_canonically_contiguous(gradient) ? only_scalars || !has_ties
                                              : only_scalars && !has_ties;
 }

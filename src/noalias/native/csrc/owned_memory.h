@@ -8,11 +8,18 @@
 
 namespace noalias::owned {
 
-// An ordinary strided CPU tensor: no subclass, no functorch or functional wrapper,
-// no inference tensor, nothing lazy, nested or quantized.
-bool is_ordinary_cpu(const Tensor& tensor);
+// The devices whose gradients are looked at.
+c10::ArrayRef<c10::BackendComponent> backends();
 
-// Whether a call with these keys goes from autograd straight to the CPU kernel: no
+// An ordinary strided tensor on one of them: no subclass, no functorch or functional
+// wrapper, no inference tensor, nothing lazy, nested or quantized.
+bool is_ordinary(const Tensor& tensor);
+
+// Ordinary, and something that a kernel for `gradient` reads without moving it: on the
+// same device, or one number on the CPU.
+bool is_operand_for(const Tensor& gradient, const Tensor& other);
+
+// Whether a call with these keys goes from autograd straight to a backend's kernel: no
 // mode, tracer or functorch level wants to see it.
 bool is_unobserved(c10::DispatchKeySet keys);
 
@@ -20,7 +27,7 @@ bool has_tangent(const Tensor& tensor);
 
 // Whether `gradient`, a slot in the engine's list of inputs, is the only way to
 // the tensor and to its memory, and the memory PyTorch's own and no larger.
-// Requires is_ordinary_cpu.
+// Requires is_ordinary.
 bool is_sole_owner(const Tensor& gradient);
 
 bool is_canonically_contiguous(const Tensor& tensor);

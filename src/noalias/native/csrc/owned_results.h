@@ -1,0 +1,133 @@
+// How the result of an operator is written into the memory of its gradient, and whether
+// the operator would have allocated a tensor like the gradient.
+#pragma once
+
+#include "owned_memory.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/TypeProperties.h>
+#include <ATen/ops/div_ops.h>
+#include <ATen/ops/masked_fill_ops.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace noalias::owned {
+
+using c10::DispatchKeySet;
+
+// Kernels built on TensorIterator take an operand for their result as a matter of
+// course, and so do all that have an in-place form.
+template <typename Out>
+struct Elementwise {
+  template <typename... Rest>
+  static bool result_is_like(
+      const Tensor& gradient,
+      c10::ArrayRef<const Tensor*> others,
+      const Rest&... /*rest*/) {
+    return std::all_of(
+               others.begin(),
+               others.end(),
+               [&](const Tensor* other) {
+                 return is_operand_for(gradient, *other) &&
+                     !has_tangent(*other) &&
+                     at::is_expandable_to(other->sizes(), gradient.sizes()) &&
+                     at::native::result_type(gradient, *other) ==
+                     gradient.scalar_type();
+               }) &&
+        has_strides_of_result(gradient, others);
+  }
+
+  template <typename... Args>
+  static void write(DispatchKeySet keys, Args&&... args) {
+    Out::redispatch(keys, std::forward<Args>(args)...);
+  }
+};
+
+// A number in the gradient's dtype, or nothing where no conversion is needed. The
+// iterator would convert it, too, by way of four more operators: in a loop of small
+// steps that is as much as the product.
+inline std::optional<Tensor> converted_number(
+    const Tensor& gradient,
+    const Tensor& other) {
+  if (!gradient.is_cpu() || other.dim() != 0 ||
+      gradient.scalar_type() != at::kFloat ||
+      (other.scalar_type() != at::kDouble && other.scalar_type() != at::kLong)) {
+    return std::nullopt;
+  }
+  Tensor number = at::detail::empty_cpu({}, gradient.options());
+  *number.mutable_data_ptr<float>() = other.scalar_type() == at::kDouble
+      ? static_cast<float>(*other.const_data_ptr<double>())
+      : static_cast<float>(*other.const_data_ptr<int64_t>());
+  return number;
+}
+
+template <typename Out>
+struct WithTensorOrNumber : Elementwise<Out> {
+  static void write(
+      DispatchKeySet keys,
+      const Tensor& gradient,
+      const Tensor& other,
+      Tensor& result) {
+    const auto number = converted_number(gradient, other);
+    Out::redispatch(keys, gradient, number.value_or(other), result);
+  }
+};
+
+// Compilers make two versions of the loop that divides complex numbers, one for a
+// result that overlaps an operand and one for a result that does not, and in
+// complex64 these two round differently. So stock's bits come with a tensor of its
+// own only.
+struct Division : WithTensorOrNumber<at::_ops::div_out> {
+  static bool result_is_like(
+      const Tensor& gradient,
+      c10::ArrayRef<const Tensor*> others,
+      const Tensor& /*other*/) {
+    return !gradient.is_complex() &&
+        Elementwise<at::_ops::div_out>::result_is_like(gradient, others);
+  }
+};
+
+// Softmax is no elementwise operator, but its CPU kernels read a row to the end, for
+// the sum, before they write the first element of it, and from then on are.
+template <typename Out>
+struct RowByRow : Elementwise<Out> {
+  static bool result_is_like(
+      const Tensor& gradient,
+      c10::ArrayRef<const Tensor*> others,
+      const Tensor& output,
+      int64_t /*dim*/,
+      at::ScalarType input_dtype) {
+    return gradient.is_cpu() && input_dtype == gradient.scalar_type() &&
+        output.sizes() == gradient.sizes() && output.is_contiguous() &&
+        is_canonically_contiguous(gradient) &&
+        Elementwise<Out>::result_is_like(gradient, others);
+  }
+};
+
+// The result of masked_fill is always contiguous, and its kernel in place only.
+struct MaskedFill {
+  static bool result_is_like(
+      const Tensor& gradient,
+      c10::ArrayRef<const Tensor*> /*others*/,
+      const Tensor& mask,
+      const at::Scalar& /*value*/) {
+    return is_ordinary(mask) && mask.device() == gradient.device() &&
+        at::is_expandable_to(mask.sizes(), gradient.sizes()) &&
+        is_canonically_contiguous(gradient);
+  }
+
+  static void write(
+      DispatchKeySet keys,
+      const Tensor& /*gradient*/,
+      const Tensor& mask,
+      const at::Scalar& value,
+      Tensor& result) {
+    at::_ops::masked_fill__Scalar::redispatch(keys, result, mask, value);
+  }
+};
+
+} // namespace noalias::owned
