@@ -1,6 +1,7 @@
 // linear as one operator: checks (linear_checks.cpp), products
 // (linear_products.cpp, linear_strided.cpp, linear_sparse.cpp), history
-// (linear_nodes.cpp, linear_autograd.cpp) and registration
+// (linear_nodes.cpp, linear_history.cpp), forward mode (linear_tangents.cpp), the
+// kernels for autograd (linear_autograd.cpp) and registration
 // (linear_registration.cpp).
 #pragma once
 
