@@ -140,52 +140,51 @@ void call_placed(const InPlaceCall& call, c10::ArrayRef<Tensor> written) {
   }
 }
 
-// Whether it is still a view whose history is at stake.
-bool cure_and_tell(
-    const std::string& name,
-    const Tensor& written,
-    const DifferentiableViewMeta* at_stake,
-    bool recording) {
-  std::optional<Outcome> outcome;
-  if (at_stake != nullptr) {
-    outcome = cure(written, *at_stake);
-  }
-  note_write(name, written);
-  if (recording && written.defined() &&
-      (outcome.has_value() || listening_to_all())) {
-    tell(
-        outcome.has_value() && outcome->dropped ? "cured" : "write",
-        name,
-        written,
-        outcome.has_value() ? name_of(outcome->verdict) : "");
-  }
-  return outcome.has_value() && !outcome->dropped;
-}
+// A call with somebody listening.
+class Heard {
+ public:
+  explicit Heard(const InPlaceCall& call)
+      : name_(c10::toString(call.op.operator_name())),
+        recording_(
+            c10::GradMode::is_enabled() && !is_observed_below(call.keys)) {}
 
-// `stock`, and what it raises is told, with somebody listening.
-template <typename Stock>
-void tell_of_failure(
-    const std::string& name,
-    c10::ArrayRef<Tensor> written,
-    bool recording,
-    const Stock& stock) {
-  try {
-    stock();
-  } catch (const std::exception& error) {
-    if (recording && !written.empty()) {
-      tell("failed", name, written.front(), error.what());
+  // Whether it is still a view whose history is at stake.
+  bool cure_and_tell(
+      const Tensor& written,
+      const DifferentiableViewMeta* at_stake) const {
+    std::optional<Outcome> outcome;
+    if (at_stake != nullptr) {
+      outcome = cure(written, *at_stake);
     }
-    throw;
+    note_write(name_, written);
+    if (recording_ && written.defined() &&
+        (outcome.has_value() || listening_to_all())) {
+      tell(
+          outcome.has_value() && outcome->dropped ? "cured" : "write",
+          name_,
+          written,
+          outcome.has_value() ? name_of(outcome->verdict) : "");
+    }
+    return outcome.has_value() && !outcome->dropped;
   }
-}
 
-bool is_recording(const InPlaceCall& call) {
-  return c10::GradMode::is_enabled() && !is_observed_below(call.keys);
-}
+  // `stock`, and what it raises is told.
+  template <typename Stock>
+  void run(c10::ArrayRef<Tensor> written, const Stock& stock) const {
+    try {
+      stock();
+    } catch (const std::exception& error) {
+      if (recording_ && !written.empty()) {
+        tell("failed", name_, written.front(), error.what());
+      }
+      throw;
+    }
+  }
 
-std::string name_of(const InPlaceCall& call) {
-  return c10::toString(call.op.operator_name());
-}
+ private:
+  std::string name_;
+  bool recording_;
+};
 
 } // namespace
 
@@ -193,13 +192,9 @@ void InPlaceCall::on(
     const Tensor& written,
     const DifferentiableViewMeta* at_stake) const {
   if (listening()) {
-    const std::string name = name_of(*this);
-    const bool recording = is_recording(*this);
-    const bool is_view =
-        cure_and_tell(name, written, at_stake, recording);
-    tell_of_failure(name, written, recording, [&] {
-      call_watched(*this, written, is_view);
-    });
+    const Heard heard(*this);
+    const bool is_view = heard.cure_and_tell(written, at_stake);
+    heard.run(written, [&] { call_watched(*this, written, is_view); });
     return;
   }
   bool is_view = at_stake != nullptr;
@@ -211,14 +206,12 @@ void InPlaceCall::on(
 
 void InPlaceCall::on(const std::vector<Tensor>& written) const {
   if (listening()) {
-    const std::string name = name_of(*this);
-    const bool recording = is_recording(*this);
+    const Heard heard(*this);
     for (const Tensor& tensor : written) {
-      const auto* at_stake = view_at_stake(tensor, keys, any_requires_grad);
-      cure_and_tell(name, tensor, at_stake, recording);
+      heard.cure_and_tell(
+          tensor, view_at_stake(tensor, keys, any_requires_grad));
     }
-    tell_of_failure(
-        name, written, recording, [&] { call_placed(*this, written); });
+    heard.run(written, [&] { call_placed(*this, written); });
     return;
   }
   if (hidden_bases_on.load(std::memory_order_relaxed)) {
