@@ -17,6 +17,7 @@ from torch import Tensor
 import noalias
 from noalias import graph
 from noalias.bench.counts import count
+from tests.ownership import training
 from tests.ownership.like_stock import grads, moved
 
 STEPS = 5
@@ -430,6 +431,37 @@ def test_anomaly_mode_names_the_line_of_the_write() -> None:
     text = "".join(str(warning.message) for warning in said)
     assert "base[2].mul_(0)" in text
     assert traceback.extract_stack()[-1].filename in text
+
+
+def test_what_a_mode_sees_first_of_a_slice_update_is_what_it_sees_of_stock() -> None:
+    # What is made once in a process is made by no operator that a mode could refuse or keep.
+    done = training.run("""
+        import torch, noalias
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Seen(TorchDispatchMode):
+            def __init__(self):
+                super().__init__()
+                self.names = []
+            def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+                self.names.append(str(function))
+                return function(*arguments, **(keywords or {}))
+
+        def seen():
+            x = torch.ones(4, 3, requires_grad=True)
+            out = x * 1.0
+            for t in range(4):
+                out[t] = x[t].tanh()
+            with Seen() as mode:
+                torch.autograd.grad(out.sum(), x, create_graph=True)
+            return mode.names
+
+        with noalias.enabled("slice_update"):
+            cured = seen()
+        assert len(cured) > 10
+        assert cured == seen(), cured
+    """)
+    assert done.returncode == 0, done.stderr
 
 
 def test_backward_goes_on_after_an_error() -> None:

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
+#include <typeinfo>
 
 namespace noalias {
 
@@ -20,14 +22,23 @@ bool called_on(const GraphTask& task, const c10::Stream& stream) {
       task.caller_current_streams_[device] == stream;
 }
 
-// Nodes without a stream work on the CPU.
+// A Function that is written in C++. Its type is a template of PyTorch's.
+bool is_cpp_function(const Node& node) {
+  return std::strstr(typeid(node).name(), "CppNode") != nullptr;
+}
+
+// Nodes without a stream work on the CPU. The engine does not count a root among the
+// nodes that it reaches.
 bool has_nodes_on(const GraphTask& task, Node& running, const c10::Stream& stream) {
+  const auto is_on_it = [&](Node* node) {
+    const auto other = node->stream();
+    return (!other.has_value() || *other == stream) && !is_cpp_function(*node);
+  };
   const auto& nodes = task.nodes_in_graph_;
+  const auto& roots = task.graph_roots_;
   return nodes.count(&running) != 0 &&
-      std::all_of(nodes.begin(), nodes.end(), [&](Node* node) {
-           const auto other = node->stream();
-           return !other.has_value() || *other == stream;
-         });
+      std::all_of(nodes.begin(), nodes.end(), is_on_it) &&
+      std::all_of(roots.begin(), roots.end(), is_on_it);
 }
 
 // What was found for the backward calls of this thread. Forgetting one costs a walk

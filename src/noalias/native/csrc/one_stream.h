@@ -13,9 +13,13 @@ namespace noalias {
 // order what this node writes behind it.
 //
 // Where every node of the backward call, and whoever made that call, is on the stream
-// that is current now, all readers were queued there, before the writer. What a formula
-// or a hook queues on a stream of its own it has to wait for before it lets go: stock
-// relies on that, too, when it adds to a sum in place (accumulate in input_buffer.cpp).
+// that is current now, all readers were queued there, before the writer. What else a
+// gradient may be read by is not in the graph's hands:
+//   1. code in Python, a hook or a Function, may queue a reader on a stream of its own
+//      and let go. What Python has seen is not written (owned_memory.cpp,
+//      slice_update_node.cpp).
+//   2. a Function in C++ may do the same, and may return a tensor of the forward pass
+//      that others have read. A call with one of those is not proved.
 //
 // The nodes live as long as the call: it holds its roots, and nobody changes the edges
 // of a node that has been reached.

@@ -15,8 +15,6 @@
 #include <ATen/ops/hardtanh_backward_ops.h>
 #include <ATen/ops/leaky_relu_backward_ops.h>
 #include <ATen/ops/log_sigmoid_backward_ops.h>
-#include <ATen/ops/mul_ops.h>
-#include <ATen/ops/neg_ops.h>
 #include <ATen/ops/sigmoid_backward_ops.h>
 #include <ATen/ops/silu_backward_ops.h>
 #include <ATen/ops/softplus_backward_ops.h>
@@ -129,8 +127,8 @@ struct InFront<Stock, Write, Formula, Tensor(const Tensor&, Rest...)> {
 };
 
 // The kernels of backward operators that read an element before they write it, and
-// round the same wherever they write it: PyTorch's own on the CPU and on CUDA. Of
-// another backend nobody can say so, except for operators that have an in-place form.
+// round the same wherever they write it: PyTorch's own. See Note [Backends of third
+// parties] for the others.
 constexpr std::array kKnown = {
     BackendComponent::CPUBit,
     BackendComponent::CUDABit,
@@ -252,10 +250,9 @@ std::unique_ptr<Cure> install() {
       _log_softmax_backward_data,
       RowByRow<_log_softmax_backward_data_out>,
       CalledBy<LogSoftmaxBackward0>>(BackendComponent::CPUBit);
-  cure->add<mul_Tensor, WithTensorOrNumber<mul_out>, InMultiplication>(
-      backends());
+  cure->add<mul_Tensor, Multiplication, InMultiplication>(backends());
   cure->add<div_Tensor, Division, InDivision>(backends());
-  cure->add<neg, Elementwise<neg_out>, InNegation>(backends());
+  cure->add<neg, Negation, InNegation>(backends());
   cure->add<masked_fill_Scalar, MaskedFill, InMaskedFill>(backends());
   return cure;
 }

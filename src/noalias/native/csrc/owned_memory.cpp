@@ -74,7 +74,6 @@ c10::ArrayRef<c10::BackendComponent> backends() {
   static constexpr std::array all = {
       c10::BackendComponent::CPUBit,
       c10::BackendComponent::CUDABit,
-      c10::BackendComponent::XPUBit,
       c10::BackendComponent::PrivateUse1Bit,
   };
   return all;
@@ -123,7 +122,9 @@ bool has_tangent(const Tensor& tensor) {
 //      another process, a pinned buffer on its way to a device) may be read
 //      without being owned.
 //   5. the tensor fills it. A part of a larger buffer would keep all of that alive.
-//   6. no kernel that was queued before still reads it; see Note [One stream].
+//   6. no kernel that was queued before still reads it; see Note [One stream]. Python
+//      may have seen a view of the same memory, and queued one: on a device no view
+//      is written to.
 bool is_sole_owner(const Tensor& gradient) {
   const c10::Storage& storage = gradient.storage();
   if (gradient.use_count() != 1 || gradient.weak_use_count() != 1 ||
@@ -135,11 +136,10 @@ bool is_sole_owner(const Tensor& gradient) {
   const auto* view = torch::autograd::impl::get_view_autograd_meta(gradient);
   return view == nullptr
       ? storage.use_count() == 1 && !has_python_object(storage)
-      : view->has_bw_view() &&
+      : gradient.is_cpu() && view->has_bw_view() &&
           prove_hidden(gradient, *view) == Verdict::kHidden;
 }
 
-// The devices whose elementwise kernels are PyTorch's own.
 bool has_tensor_iterator(const Tensor& tensor) {
   return tensor.is_cpu() || tensor.is_cuda();
 }

@@ -23,6 +23,9 @@ bool is_operand_for(const Tensor& gradient, const Tensor& other);
 // mode, tracer or functorch level wants to see it.
 bool is_unobserved(c10::DispatchKeySet keys);
 
+// Whether the device's elementwise kernels are PyTorch's own, made with TensorIterator.
+bool has_tensor_iterator(const Tensor& tensor);
+
 bool has_tangent(const Tensor& tensor);
 
 // Whether `gradient`, a slot in the engine's list of inputs, is the only way to

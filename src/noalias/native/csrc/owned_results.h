@@ -3,12 +3,15 @@
 #pragma once
 
 #include "owned_memory.h"
+#include "stock_kernel.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/div_ops.h>
 #include <ATen/ops/masked_fill_ops.h>
+#include <ATen/ops/mul_ops.h>
+#include <ATen/ops/neg_ops.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +23,7 @@ namespace noalias::owned {
 using c10::DispatchKeySet;
 
 // Kernels built on TensorIterator take an operand for their result as a matter of
-// course, and so do all that have an in-place form.
+// course.
 template <typename Out>
 struct Elementwise {
   template <typename... Rest>
@@ -65,29 +68,85 @@ inline std::optional<Tensor> converted_number(
   return number;
 }
 
-template <typename Out>
-struct WithTensorOrNumber : Elementwise<Out> {
+// Note [Backends of third parties]
+//
+// Of a backend with kernels of its own it is known that an operator and its in-place
+// form give the same numbers; not what its kernels for backward, or for a result that
+// is given, do when that is an operand. And not even the first where one form is its
+// own and the other is left to its fallback.
+template <typename Op>
+bool is_backends_own() {
+  return StockKernel<Op>::handle().hasKernelForDispatchKey(
+      c10::DispatchKey::PrivateUse1);
+}
+
+// Looked up once: a backend has its kernels before it has gradients.
+template <typename Op, typename InPlace>
+bool agrees_in_place(const Tensor& gradient) {
+  static const bool agrees = [] {
+    const bool own = is_backends_own<Op>();
+    return own == is_backends_own<InPlace>() &&
+        (own ||
+         c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(
+             c10::DispatchKey::PrivateUse1));
+  }();
+  return has_tensor_iterator(gradient) || agrees;
+}
+
+// An operator that has an in-place form, on a tensor or number besides the gradient,
+// if any.
+template <typename Op, typename Out, typename InPlace>
+struct Arithmetic : Elementwise<Out> {
+  template <typename... Rest>
+  static bool result_is_like(
+      const Tensor& gradient,
+      c10::ArrayRef<const Tensor*> others,
+      const Rest&... rest) {
+    return agrees_in_place<Op, InPlace>(gradient) &&
+        Elementwise<Out>::result_is_like(gradient, others, rest...);
+  }
+
+  static void write(
+      DispatchKeySet keys,
+      const Tensor& gradient,
+      Tensor& result) {
+    if (has_tensor_iterator(gradient)) {
+      Out::redispatch(keys, gradient, result);
+    } else {
+      InPlace::redispatch(keys, result);
+    }
+  }
+
   static void write(
       DispatchKeySet keys,
       const Tensor& gradient,
       const Tensor& other,
       Tensor& result) {
-    const auto number = converted_number(gradient, other);
-    Out::redispatch(keys, gradient, number.value_or(other), result);
+    if (has_tensor_iterator(gradient)) {
+      const auto number = converted_number(gradient, other);
+      Out::redispatch(keys, gradient, number.value_or(other), result);
+    } else {
+      InPlace::redispatch(keys, result, other);
+    }
   }
 };
+
+using Negation = Arithmetic<at::_ops::neg, at::_ops::neg_out, at::_ops::neg_>;
+using Multiplication =
+    Arithmetic<at::_ops::mul_Tensor, at::_ops::mul_out, at::_ops::mul__Tensor>;
 
 // Compilers make two versions of the loop that divides complex numbers, one for a
 // result that overlaps an operand and one for a result that does not, and in
 // complex64 these two round differently. So stock's bits come with a tensor of its
 // own only.
-struct Division : WithTensorOrNumber<at::_ops::div_out> {
+struct Division
+    : Arithmetic<at::_ops::div_Tensor, at::_ops::div_out, at::_ops::div__Tensor> {
   static bool result_is_like(
       const Tensor& gradient,
       c10::ArrayRef<const Tensor*> others,
-      const Tensor& /*other*/) {
+      const Tensor& other) {
     return !gradient.is_complex() &&
-        Elementwise<at::_ops::div_out>::result_is_like(gradient, others);
+        Arithmetic::result_is_like(gradient, others, other);
   }
 };
 
@@ -108,14 +167,18 @@ struct RowByRow : Elementwise<Out> {
   }
 };
 
-// The result of masked_fill is always contiguous, and its kernel in place only.
+// The result of masked_fill is always contiguous, and its kernel in place only, unless a
+// backend has one of its own.
 struct MaskedFill {
   static bool result_is_like(
       const Tensor& gradient,
       c10::ArrayRef<const Tensor*> /*others*/,
       const Tensor& mask,
       const at::Scalar& /*value*/) {
-    return is_ordinary(mask) && mask.device() == gradient.device() &&
+    static const bool has_other_kernel =
+        is_backends_own<at::_ops::masked_fill_Scalar>();
+    return (has_tensor_iterator(gradient) || !has_other_kernel) &&
+        is_ordinary(mask) && mask.device() == gradient.device() &&
         at::is_expandable_to(mask.sizes(), gradient.sizes()) &&
         is_canonically_contiguous(gradient);
   }

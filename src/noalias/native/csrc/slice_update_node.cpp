@@ -9,8 +9,8 @@
 #include "small_slices.h"
 #include "zero_signs.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/real.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
@@ -42,20 +42,11 @@ int64_t reach(const at::TensorGeometry& geometry) {
   return last;
 }
 
-// CopySlices wants a base and a function to read; what it makes of them is replaced.
-// These have next to nothing to read.
+// CopySlices wants a base to read; what it makes of it is replaced. Not made by an
+// operator, which modes, tracers and the profiler of whoever comes first would see.
 const Tensor& placeholder() {
-  static const Tensor instance = at::empty({});
-  return instance;
-}
-
-const NodePtr& no_edges() {
-  struct NoEdges final : Node {
-    variable_list apply(variable_list&& /*inputs*/) override {
-      return {};
-    }
-  };
-  static const NodePtr instance = make_node<NoEdges>();
+  static const Tensor instance =
+      at::detail::empty_cpu({}, at::TensorOptions(at::kFloat));
   return instance;
 }
 
@@ -73,6 +64,12 @@ Tensor gradient_of_source(
   const c10::DeviceGuard device(options.device());
   return (drops_imaginary ? at::real(incoming) : incoming).to(options);
 }
+
+struct NoEdges final : Node {
+  variable_list apply(variable_list&& /*inputs*/) override {
+    return {};
+  }
+};
 
 } // namespace
 
@@ -92,8 +89,10 @@ SliceUpdate::SliceUpdate(CopySlices& stock)
 // holds the lock where that runs.
 template <typename Use>
 variable_list SliceUpdate::as_stock(const Use& use) const {
+  // It wants a function as well, also where that has been released.
+  const NodePtr function = fn_ != nullptr ? fn_ : NodePtr(make_node<NoEdges>());
   const auto node =
-      make_node<CopySlices>(placeholder(), view_, nullptr, no_edges());
+      make_node<CopySlices>(placeholder(), view_, nullptr, function);
   node->base = base_;
   node->fn = fn_;
   node->set_next_edges(torch::autograd::edge_list(next_edges_));
