@@ -80,9 +80,12 @@ bool is_backends_own() {
       c10::DispatchKey::PrivateUse1);
 }
 
-// Looked up once: a backend has its kernels before it has gradients.
+// Looked up with the first gradient of a backend: it has its kernels by then.
 template <typename Op, typename InPlace>
 bool agrees_in_place(const Tensor& gradient) {
+  if (has_tensor_iterator(gradient)) {
+    return true;
+  }
   static const bool agrees = [] {
     const bool own = is_backends_own<Op>();
     return own == is_backends_own<InPlace>() &&
@@ -90,7 +93,7 @@ bool agrees_in_place(const Tensor& gradient) {
          c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(
              c10::DispatchKey::PrivateUse1));
   }();
-  return has_tensor_iterator(gradient) || agrees;
+  return agrees;
 }
 
 // An operator that has an in-place form, on a tensor or number besides the gradient,
@@ -175,12 +178,19 @@ struct MaskedFill {
       c10::ArrayRef<const Tensor*> /*others*/,
       const Tensor& mask,
       const at::Scalar& /*value*/) {
-    static const bool has_other_kernel =
-        is_backends_own<at::_ops::masked_fill_Scalar>();
-    return (has_tensor_iterator(gradient) || !has_other_kernel) &&
-        is_ordinary(mask) && mask.device() == gradient.device() &&
+    return is_in_place(gradient) && is_ordinary(mask) &&
+        mask.device() == gradient.device() &&
         at::is_expandable_to(mask.sizes(), gradient.sizes()) &&
         is_canonically_contiguous(gradient);
+  }
+
+  static bool is_in_place(const Tensor& gradient) {
+    if (has_tensor_iterator(gradient)) {
+      return true;
+    }
+    static const bool has_other_kernel =
+        is_backends_own<at::_ops::masked_fill_Scalar>();
+    return !has_other_kernel;
   }
 
   static void write(
