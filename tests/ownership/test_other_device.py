@@ -1,101 +1,44 @@
 """The cures on a device that is not the CPU: stock's bits there, whatever streams the graph is on.
 
 Every program runs in one process that has the device (``tests.pretend_device``): stock and cured
-there, and stock on the CPU. All gradients must be the same in every bit; each test then says what
-the cures had to do with it.
+there, and stock on the CPU. All gradients must be the same in every bit, and the cures may bring no
+race that stock does not have; each test then says what the cures had to do with it.
 """
 
 from __future__ import annotations
 
-import json
-import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import cast
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction, FunctionCtx
 
-from noalias.bench.bits import same
-from tests import pretend_device
-from tests.ownership.like_stock import grads, moved
+from tests.ownership.like_stock import grads
 from tests.pretend_device import on_stream
+from tests.pretend_device.outcomes import Case, Counted, Look, Program, look_at
+from tests.pretend_device.programs import block, recomputed
 
 STEPS = 6
 WIDTH = 4
 LOOPS = 20
 
-Program = Callable[[str], Sequence[Tensor | None]]
 Hook = Callable[[Tensor], Tensor | None]
-Counts = dict[str, int]
 
-
-@dataclass(frozen=True)
-class Case:
-    program: Program
-    cures: tuple[str, ...]
-
-    def counts(self) -> Counts:
-        """How far the counters of core and device moved; raises where gradients differ."""
-        device = pretend_device.load()
-        before = device.waits()
-        counts = moved(lambda: self.program(pretend_device.NAME), *self.cures)
-        counts["waits"] = device.waits() - before
-        torch.manual_seed(0)
-        there = self.program(pretend_device.NAME)
-        torch.manual_seed(0)
-        here = self.program("cpu")
-        for number, (ours, cpus) in enumerate(zip(there, here, strict=True)):
-            assert ours is not None
-            assert cpus is not None
-            assert same(ours.cpu(), cpus), f"tensor {number}:\ndevice {ours}\nCPU {cpus}"
-        return counts
-
-
-CASES: dict[str, Case] = {}
+CASES: dict[str, Counted] = {}
 
 
 def cured_by(*cures: str) -> Callable[[Program], Program]:
     def add(program: Program) -> Program:
-        CASES[program.__name__] = Case(program, cures)
+        CASES[program.__name__] = Case(program, cures).counts
         return program
 
     return add
 
 
-def report() -> None:
-    """Run every program, in the process that has the device, and print what came of it."""
-    outcomes: dict[str, Counts | str] = {}
-    for name, case in CASES.items():
-        try:
-            outcomes[name] = case.counts()
-        except Exception:
-            outcomes[name] = traceback.format_exc()
-    print(json.dumps(outcomes))
-
-
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, Counts | str]:
-    code = "from tests.ownership import test_other_device\ntest_other_device.report()"
-    return cast("dict[str, Counts | str]", json.loads(pretend_device.run(code)))
-
-
-@pytest.fixture
-def counts(outcomes: dict[str, Counts | str]) -> Callable[[Program], Counts]:
-    """Of a program that ran on the device; fails with its error where it raised one."""
-
-    def of(program: Program) -> Counts:
-        outcome = outcomes[program.__name__]
-        assert isinstance(outcome, dict), outcome
-        return outcome
-
-    return of
-
-
-Look = Callable[[Program], Counts]
+def counts() -> Look:
+    return look_at(__name__)
 
 
 def _leaf(device: str, *shape: int) -> Tensor:
@@ -358,35 +301,11 @@ def elementwise_watched_by_a_hook(device: str) -> Sequence[Tensor | None]:
     return [*_elementwise(device, 0, 0, seen.append), *seen]
 
 
-class _Recomputed(torch.autograd.Function):
-    """A block that is computed again in backward, as a reentrant checkpoint does."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return _block(x)
-
-    @staticmethod
-    def backward(ctx: BackwardCFunction, *gradients: Tensor) -> Tensor | None:
-        x = ctx.saved_tensors[0].detach().requires_grad_()
-        with torch.enable_grad():
-            _block(x).backward(gradients[0])
-        return x.grad
-
-
-def _block(x: Tensor) -> Tensor:
-    return -(x * 0.5) / 3
-
-
-def _recomputed(x: Tensor) -> Tensor:
-    return cast("Tensor", _Recomputed.apply(x))  # type: ignore[no-untyped-call]
-
-
 @cured_by("owned_gradient")
 def a_backward_within_a_backward(device: str) -> Sequence[Tensor | None]:
     x = _leaf(device, WIDTH)
-    y = _recomputed(_block(_recomputed(_block(x))))
-    _block(y).square().sum().backward()
+    y = recomputed(block(recomputed(block(x))))
+    block(y).square().sum().backward()
     return grads(x)
 
 

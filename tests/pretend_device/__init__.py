@@ -1,8 +1,9 @@
 """A device that is not the CPU, on machines that have no other: ``torch.device("pretend")``.
 
 Its memory is the host's and its operators are the CPU's (``pretend.cpp``); to autograd it is an
-accelerator with streams. PyTorch takes one such device in a process and never gives it up, so a
-test that wants it runs a program of its own::
+accelerator with streams. All work is done at once, so a missing wait changes no value: it is found
+in what the operators read and wrote on which stream, and ``races()`` has it. PyTorch takes one such
+device in a process and never gives it up, so a test that wants it runs a program of its own::
 
     output = pretend_device.run('''
         import torch
@@ -10,7 +11,7 @@ test that wants it runs a program of its own::
         print(x.sum().item())
     ''')
 
-There, ``pretend_device.load()`` is the module of streams and counts.
+There, ``pretend_device.load()`` is the module of streams, races and counts.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ NAME = "pretend"
 
 _ROOT = Path(__file__).parents[2]
 _SOURCE = Path(__file__).with_name("pretend.cpp")
+_HEADERS = sorted(_SOURCE.parent.glob("*.h"))
 _MODULE = "noalias_pretend_device"
 
 
@@ -47,8 +49,22 @@ class Device(Protocol):
 
     def current_stream(self) -> int: ...
 
+    def wait(self, waiting: int, other: int) -> None:
+        """What one stream is given from now on starts after what the other one was given so far."""
+
+    def races(self) -> list[str]:
+        """What came in no order, one access of two to a line; see ``races.h``.
+
+        A byte that one operator wrote, and another read or wrote on another stream, which nothing
+        made wait for the first: neither an event, nor ``wait``, nor the host, which waits where it
+        gets a number or a copy.
+        """
+
+    def forget_races(self) -> None:
+        """Begin a new list, in which nothing that was done before has a part."""
+
     def waits(self) -> int:
-        """How often a stream has been told to wait for another one's event, ever."""
+        """How often PyTorch has told a stream to wait for an event, ever; ``wait`` is not in it."""
 
     def allocations(self) -> int:
         """How many have been made, ever."""
@@ -82,13 +98,15 @@ def load() -> Device:
 
 @contextmanager
 def on_stream(id: int) -> Iterator[None]:
-    """Run what is inside on another stream of the device."""
+    """Run what is inside on another stream: after what came before it, and before what follows."""
     device = load()
     before = device.current_stream()
+    device.wait(id, before)
     device.set_stream(id)
     try:
         yield
     finally:
+        device.wait(before, id)
         device.set_stream(before)
 
 
@@ -131,7 +149,9 @@ def run(program: str, timeout: float = 600) -> str:
 def _build_folder() -> Path:
     """Named as a core is, so that ``noalias.native.cache.clean`` deletes it, too."""
     root = builds.root()
-    folder = root / builds.key({_SOURCE.name: _SOURCE.read_bytes()}) / NAME
+    folder = (
+        root / builds.key({path.name: path.read_bytes() for path in (_SOURCE, *_HEADERS)}) / NAME
+    )
     root.parent.mkdir(parents=True, exist_ok=True)
     for private in (root, folder.parent, folder):
         private.mkdir(mode=0o700, exist_ok=True)

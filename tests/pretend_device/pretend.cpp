@@ -1,9 +1,16 @@
 // A device for tests: "pretend:0", an accelerator to PyTorch, made of host memory.
 //
-// It has an allocator that counts, views, copies, and streams that carry a number
-// and nothing else. All work is done when a call returns, so a missing wait shows in
-// what the engine asks for (see `waits`), never in values. Operators run on the CPU,
-// over copies of their operands, so values are the CPU's.
+// It has an allocator that counts, views, copies, and streams. All work is done when a
+// call returns, so a missing wait never shows in values; it shows as a race, because
+// every operator notes what it reads and writes on which stream (see races.h).
+// Operators run on the CPU, over copies of their operands, so values are the CPU's.
+#include "device.h"
+#include "functions.h"
+#include "memory.h"
+#include "notes.h"
+#include "races.h"
+#include "streams.h"
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -18,190 +25,21 @@
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
-#include <c10/core/Allocator.h>
 #include <c10/core/TensorOptions.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/core/impl/alloc_cpu.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 namespace {
 
+using namespace pretend;
 using at::Tensor;
-using c10::DeviceIndex;
-
-constexpr auto kType = c10::DeviceType::PrivateUse1;
-
-c10::Device the_device() {
-  return {kType, 0};
-}
-
-void check_exists(c10::Device device) {
-  TORCH_CHECK(device.index() <= 0, "there is one device, and it is not ", device);
-}
-
-struct Usage {
-  size_t allocations = 0; // ever made
-  size_t bytes = 0;
-  size_t peak = 0;
-};
-
-class Meter {
- public:
-  void add(size_t bytes) {
-    const std::lock_guard<std::mutex> lock(lock_);
-    ++usage_.allocations;
-    usage_.bytes += bytes;
-    usage_.peak = std::max(usage_.peak, usage_.bytes);
-  }
-
-  void remove(size_t bytes) {
-    const std::lock_guard<std::mutex> lock(lock_);
-    usage_.bytes -= bytes;
-  }
-
-  void reset_peak() {
-    const std::lock_guard<std::mutex> lock(lock_);
-    usage_.peak = usage_.bytes;
-  }
-
-  Usage read() {
-    const std::lock_guard<std::mutex> lock(lock_);
-    return usage_;
-  }
-
- private:
-  std::mutex lock_;
-  Usage usage_;
-};
-
-// Never destroyed: tensors may outlive static objects at exit.
-Meter& meter() {
-  static auto& instance = *std::make_unique<Meter>().release();
-  return instance;
-}
-
-class Block {
- public:
-  explicit Block(size_t bytes) : data_(c10::alloc_cpu(bytes)), bytes_(bytes) {
-    meter().add(bytes_);
-    if (data_ != nullptr) {
-      // NaN in every floating dtype, so that memory read before it is written shows.
-      std::memset(data_, 0xFF, bytes_);
-    }
-  }
-  ~Block() {
-    c10::free_cpu(data_);
-    meter().remove(bytes_);
-  }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-
-  void* data() const {
-    return data_;
-  }
-
- private:
-  void* data_;
-  size_t bytes_;
-};
-
-class PretendAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    auto block = std::make_unique<Block>(bytes);
-    void* const data = block->data();
-    const auto free = [](void* context) {
-      const std::unique_ptr<Block> owned(static_cast<Block*>(context));
-    };
-    return {data, block.release(), free, the_device()};
-  }
-
-  void copy_data(void* to, const void* from, size_t bytes) const override {
-    default_copy_data(to, from, bytes);
-  }
-};
-
-PretendAllocator& allocator() {
-  static auto& instance = *std::make_unique<PretendAllocator>().release();
-  return instance;
-}
-
-// Of this thread, as with real devices: the engine's threads follow the graph.
-thread_local c10::StreamId current_stream_id = 0;
-
-std::atomic<size_t> waits{0};
-
-c10::Stream stream_of_id(c10::StreamId id) {
-  return c10::Stream(c10::Stream::UNSAFE, the_device(), id);
-}
-
-c10::StreamId exchange_stream_id(c10::StreamId id) {
-  return std::exchange(current_stream_id, id);
-}
-
-class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
- public:
-  c10::DeviceType type() const override {
-    return kType;
-  }
-
-  // There is one device, so it is always the current one.
-  c10::Device exchangeDevice(c10::Device device) const override {
-    setDevice(device);
-    return the_device();
-  }
-  c10::Device getDevice() const override {
-    return the_device();
-  }
-  void setDevice(c10::Device device) const override {
-    check_exists(device);
-  }
-  void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
-  DeviceIndex deviceCount() const noexcept override {
-    return 1;
-  }
-
-  c10::Stream getStream(c10::Device /*device*/) const override {
-    return stream_of_id(current_stream_id);
-  }
-  c10::Stream getDefaultStream(c10::Device /*device*/) const override {
-    return stream_of_id(0);
-  }
-  c10::Stream exchangeStream(c10::Stream stream) const override {
-    return stream_of_id(exchange_stream_id(stream.id()));
-  }
-  bool queryStream(const c10::Stream& /*stream*/) const override {
-    return true;
-  }
-  void synchronizeStream(const c10::Stream& /*stream*/) const override {}
-
-  // An event only has to be something: null means one that was never recorded.
-  void record(
-      void** event,
-      const c10::Stream& /*stream*/,
-      const DeviceIndex /*index*/,
-      const c10::EventFlag /*flag*/) const override {
-    static char recorded;
-    *event = &recorded;
-  }
-  void block(void* /*event*/, const c10::Stream& /*stream*/) const override {
-    waits.fetch_add(1, std::memory_order_relaxed);
-  }
-  bool queryEvent(void* /*event*/) const override {
-    return true;
-  }
-  void synchronizeEvent(void* /*event*/) const override {}
-  void synchronizeDevice(const DeviceIndex /*index*/) const override {}
-};
 
 // What makes PyTorch ask this device, and no other, for the streams of a graph.
 class PretendHooks final : public at::PrivateUse1HooksInterface {
@@ -279,6 +117,12 @@ Tensor on_host(const Tensor& tensor) {
 }
 
 Tensor copy_from(const Tensor& from, const Tensor& to, bool /*non_blocking*/) {
+  Notes notes("aten::copy_");
+  notes.read(from);
+  notes.write(to);
+  if (from.is_cpu() || to.is_cpu()) {
+    notes.host_waits();
+  }
   on_host(to).copy_(on_host(from));
   return to;
 }
@@ -294,7 +138,11 @@ Tensor& set_storage(Tensor& self, c10::Storage source) {
 
 // No view may come this way: it would be a copy.
 void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& schema = op.schema();
+  Notes notes(c10::toString(op.operator_name()));
+  note_operands(notes, schema, *stack);
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+  note_results(notes, schema, *stack);
 }
 
 } // namespace
@@ -325,6 +173,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
       TORCH_FN(at::native::set_storage_cpu_));
 }
 
+TORCH_LIBRARY(pretend, library) {
+  library.def("exp_and_sum(Tensor x) -> (Tensor, Tensor)", [](const Tensor& x) {
+    const auto results = pretend::ExpAndSum::apply(x);
+    return std::make_tuple(results[0], results[1]);
+  });
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_cpu>());
 }
@@ -346,6 +201,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 
   module.def("set_stream", [](c10::StreamId id) { current_stream_id = id; });
   module.def("current_stream", [] { return current_stream_id; });
+  module.def("wait", [](c10::StreamId waiting, c10::StreamId other) {
+    races().wait(waiting, races().record(other));
+  });
+  module.def("races", [] { return races().found(); });
+  module.def("forget_races", [] { races().forget(); });
   module.def("waits", [] { return waits.load(std::memory_order_relaxed); });
   module.def("allocations", [] { return meter().read().allocations; });
   module.def("allocated", [] { return meter().read().bytes; });
