@@ -17,7 +17,7 @@ from torch import Tensor
 from tests.ownership.like_stock import grads
 from tests.pretend_device import on_stream
 from tests.pretend_device.outcomes import Case, Counted, Look, Program, look_at
-from tests.pretend_device.programs import block, recomputed
+from tests.pretend_device.programs import block, leaf, recomputed
 
 STEPS = 6
 WIDTH = 4
@@ -41,12 +41,8 @@ def counts() -> Look:
     return look_at(__name__)
 
 
-def _leaf(device: str, *shape: int) -> Tensor:
-    return torch.randn(shape).to(device).requires_grad_()
-
-
 def _operands(device: str) -> list[Tensor]:
-    return [_leaf(device, 2, 3, WIDTH), _leaf(device, 5, WIDTH), _leaf(device, 5)]
+    return [leaf(device, 2, 3, WIDTH), leaf(device, 5, WIDTH), leaf(device, 5)]
 
 
 def _written_to(y: Tensor, shift: Tensor) -> Tensor:
@@ -56,7 +52,7 @@ def _written_to(y: Tensor, shift: Tensor) -> Tensor:
 
 @cured_by("hidden_base")
 def linear_written_to(device: str) -> Sequence[Tensor | None]:
-    operands, shift = _operands(device), _leaf(device, 5)
+    operands, shift = _operands(device), leaf(device, 5)
     # Flat, because what linear itself returns is a view in some versions and not in others.
     y = _written_to(F.linear(*operands).flatten(0, 1), shift)
     y.square().sum().backward()
@@ -65,7 +61,7 @@ def linear_written_to(device: str) -> Sequence[Tensor | None]:
 
 @cured_by("linear", "hidden_base")
 def linear_as_one_operator(device: str) -> Sequence[Tensor | None]:
-    operands, shift = _operands(device), _leaf(device, 5)
+    operands, shift = _operands(device), leaf(device, 5)
     y = _written_to(F.linear(*operands), shift)
     y.square().sum().backward()
     return [y.detach(), *grads(*operands, shift)]
@@ -90,21 +86,21 @@ def _filled(start: Tensor, stream: Callable[[int], int] = lambda t: 0) -> Tensor
 
 @cured_by("slice_update")
 def fill(device: str) -> Sequence[Tensor | None]:
-    start = _leaf(device, WIDTH)
+    start = leaf(device, WIDTH)
     _filled(start).sum().backward()
     return grads(start)
 
 
 @cured_by("slice_update")
 def fill_of_which_each_value_counts(device: str) -> Sequence[Tensor | None]:
-    start = _leaf(device, WIDTH)
+    start = leaf(device, WIDTH)
     _filled(start).square().sum().backward()
     return grads(start)
 
 
 @cured_by("slice_update")
 def fill_with_arithmetic(device: str) -> Sequence[Tensor | None]:
-    x, out = _leaf(device, WIDTH), _leaf(device, STEPS, WIDTH)
+    x, out = leaf(device, WIDTH), leaf(device, STEPS, WIDTH)
     written = out * 1
     for t in range(STEPS):
         written[t].mul_(x).add_(x)
@@ -125,14 +121,14 @@ def fill_from_the_cpu(device: str) -> Sequence[Tensor | None]:
 
 @cured_by("slice_update")
 def fill_on_two_streams(device: str) -> Sequence[Tensor | None]:
-    start = _leaf(device, WIDTH)
+    start = leaf(device, WIDTH)
     _filled(start, stream=lambda t: t % 2).square().sum().backward()
     return grads(start)
 
 
 @cured_by("slice_update")
 def many_fills_at_once(device: str) -> Sequence[Tensor | None]:
-    start = _leaf(device, WIDTH)
+    start = leaf(device, WIDTH)
     outs = [start.new_zeros(STEPS, WIDTH) for _ in range(LOOPS)]
     for t in range(STEPS):
         for out in outs:
@@ -143,7 +139,7 @@ def many_fills_at_once(device: str) -> Sequence[Tensor | None]:
 
 @cured_by("slice_update")
 def fill_while_a_hook_watches(device: str) -> Sequence[Tensor | None]:
-    start = _leaf(device, WIDTH)
+    start = leaf(device, WIDTH)
     state, out = start, start.new_zeros(STEPS, WIDTH)
     for t in range(STEPS):
         state = state * 0.5
@@ -185,7 +181,7 @@ def test_no_update_is_in_place_where_hooks_may_have_queued_a_reader(counts: Look
 
 
 def _read(device: str, stream: Callable[[int], int]) -> Sequence[Tensor | None]:
-    x = _leaf(device, STEPS, WIDTH)
+    x = leaf(device, STEPS, WIDTH)
     base = x * 1
     total = torch.zeros(WIDTH, device=device)
     for t in range(STEPS):
@@ -260,7 +256,7 @@ def _elementwise(
 ) -> Sequence[Tensor | None]:
     """Five products, quotients and negations, each of a gradient that nobody else holds."""
     with on_stream(forward):
-        x, scale = _leaf(device, WIDTH), torch.randn(WIDTH).to(device)
+        x, scale = leaf(device, WIDTH), torch.randn(WIDTH).to(device)
         y = -(((x * scale) / 3) * 0.7)
         if hook is not None:
             y.register_hook(hook)
@@ -287,7 +283,7 @@ def elementwise_called_from_another_stream(device: str) -> Sequence[Tensor | Non
 
 @cured_by("owned_gradient")
 def elementwise_on_two_streams(device: str) -> Sequence[Tensor | None]:
-    x, scale = _leaf(device, WIDTH), torch.randn(WIDTH).to(device)
+    x, scale = leaf(device, WIDTH), torch.randn(WIDTH).to(device)
     y = x * scale / 3
     with on_stream(1):
         z = y * scale
@@ -303,7 +299,7 @@ def elementwise_watched_by_a_hook(device: str) -> Sequence[Tensor | None]:
 
 @cured_by("owned_gradient")
 def a_backward_within_a_backward(device: str) -> Sequence[Tensor | None]:
-    x = _leaf(device, WIDTH)
+    x = leaf(device, WIDTH)
     y = recomputed(block(recomputed(block(x))))
     block(y).square().sum().backward()
     return grads(x)
@@ -311,12 +307,12 @@ def a_backward_within_a_backward(device: str) -> Sequence[Tensor | None]:
 
 @cured_by("owned_gradient")
 def backward_operators(device: str) -> Sequence[Tensor | None]:
-    x = _leaf(device, WIDTH)
+    x = leaf(device, WIDTH)
     x.tanh().sigmoid().relu().square().sum().backward()
     return grads(x)
 
 
-@cured_by("hidden_base", "linear", "slice_update", "sibling_views", "owned_gradient")
+@cured_by()  # all of them
 def all_at_once(device: str) -> Sequence[Tensor | None]:
     operands = _operands(device)
     rows = (F.relu_(F.linear(*operands)) * 2).view(-1, 5)

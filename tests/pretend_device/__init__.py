@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,10 +30,10 @@ import torch
 
 from noalias.native import cache as builds
 from noalias.native import lock, toolchain, trust
+from tests.ownership import training
 
 NAME = "pretend"
 
-_ROOT = Path(__file__).parents[2]
 _SOURCE = Path(__file__).with_name("pretend.cpp")
 _HEADERS = sorted(_SOURCE.parent.glob("*.h"))
 _MODULE = "noalias_pretend_device"
@@ -119,13 +117,10 @@ def run(program: str, timeout: float = 600) -> str:
     Raises:
         AssertionError: it failed; the message is its stderr.
     """
-    prelude = """\
-        import torch
-        torch.set_num_threads(1)
+    prelude = """
         from tests import pretend_device
         pretend_device.load()
     """
-    path = os.pathsep.join([str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     # Not by way of Python's own exit: the engine's thread for the device may still be dropping
     # what belongs to a backward call, and whoever wants the interpreter lock by then is aborted.
     end = """
@@ -134,14 +129,7 @@ def run(program: str, timeout: float = 600) -> str:
         os._exit(0)
     """
     code = "\n".join(textwrap.dedent(part) for part in (prelude, program, end))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout,
-    )
+    done = training.run(code, timeout)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -28,7 +28,11 @@ Look = Callable[[Callable[..., object] | str], Counts]
 
 @dataclass(frozen=True)
 class Case:
-    """A program that stock and cures run on the device, and stock on the CPU."""
+    """A program that stock and cures run on the device, and stock on the CPU.
+
+    Attributes:
+        cures: none named are all.
+    """
 
     program: Program
     cures: tuple[str, ...]

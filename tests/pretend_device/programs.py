@@ -12,12 +12,17 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from tests import pretend_device
+from tests.ownership.like_stock import grads
 from tests.pretend_device import on_stream
 
 Step = Callable[[Tensor, Tensor], Tensor]
 
 SHAPE = (4, 3)
 STREAMS = 3
+
+
+def leaf(device: str, *shape: int) -> Tensor:
+    return torch.randn(shape).to(device).requires_grad_()
 
 
 class _Recomputed(torch.autograd.Function):
@@ -132,8 +137,8 @@ class RandomProgram:
         self._seen: list[Tensor | None] = []
         home = self._streams[0]
         with on_stream(home):
-            leaves = [torch.randn(SHAPE).to(device).requires_grad_() for _ in range(2)]
-            scale = torch.randn(SHAPE[1:]).to(device).requires_grad_()
+            leaves = [leaf(device, *SHAPE) for _ in range(2)]
+            scale = leaf(device, *SHAPE[1:])
             pool = list(leaves)
             for _ in range(random.randrange(4, 14)):
                 with self._some_stream():
@@ -143,7 +148,7 @@ class RandomProgram:
                 loss = pool[-1].square().sum() + (random.choice(pool) * scale).sum()
             with on_stream(random.choice([home, home, random.randrange(STREAMS)])):
                 self._backward(loss, [*leaves, scale])
-        return [*(leaf.grad for leaf in (*leaves, scale)), *self._seen]
+        return [*grads(*leaves, scale), *self._seen]
 
     def _some_stream(self) -> AbstractContextManager[None]:
         return on_stream(self._random.choice(self._streams))

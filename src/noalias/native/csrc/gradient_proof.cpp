@@ -21,13 +21,11 @@ constexpr c10::DispatchKeySet kNotOrdinary({
     c10::DispatchKey::ZeroTensor,
 });
 
-// Memory that PyTorch allocated. What came from elsewhere (numpy, dlpack,
-// another process) may be seen without being owned, and cannot be resized.
+} // namespace
+
 bool is_allocated_here(const c10::Storage& storage) {
   return storage.resizable();
 }
-
-} // namespace
 
 bool has_ordinary_memory(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided &&

@@ -16,6 +16,10 @@ bool is_ordinary_gradient(const at::Tensor& gradient);
 // Ordinary, nothing lazy, and every element of its memory is one of its own.
 bool is_plain(const at::Tensor& gradient);
 
+// Whether PyTorch allocated this memory. What came from elsewhere (numpy, dlpack,
+// another process) may be seen without being owned, and cannot be resized.
+bool is_allocated_here(const c10::Storage& storage);
+
 // Whether the caller's reference is the only way to this gradient and its
 // memory. Requires is_plain. May take the interpreter lock.
 bool is_ours(const at::Tensor& gradient);

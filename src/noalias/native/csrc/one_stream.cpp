@@ -1,8 +1,10 @@
 #include "one_stream.h"
 
 #include "compat_engine.h"
+#include "compat_python.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <array>
@@ -72,9 +74,13 @@ Found& found() {
 
 } // namespace
 
-bool runs_on_one_stream(const at::Tensor& gradient) {
+bool nothing_queued_reads(const at::Tensor& gradient) {
   if (gradient.is_cpu()) {
     return true;
+  }
+  if (has_python_object(gradient) ||
+      torch::autograd::impl::get_view_autograd_meta(gradient) != nullptr) {
+    return false;
   }
   const auto* task = running_graph_task();
   const auto running = torch::autograd::get_current_node();

@@ -1,4 +1,4 @@
-// Whether a backward call queues all its kernels on one stream.
+// Whether a kernel that was queued before may still read a gradient.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,13 +16,13 @@ namespace noalias {
 // that is current now, all readers were queued there, before the writer. What else a
 // gradient may be read by is not in the graph's hands:
 //   1. code in Python, a hook or a Function, may queue a reader on a stream of its own
-//      and let go. What Python has seen is not written (owned_memory.cpp,
-//      slice_update_node.cpp).
+//      and let go. What Python has seen is not proved, nor is a view: Python may have
+//      seen another one of the same memory.
 //   2. a Function in C++ may do the same, and may return a tensor of the forward pass
 //      that others have read. A call with one of those is not proved.
 //
 // The nodes live as long as the call: it holds its roots, and nobody changes the edges
 // of a node that has been reached.
-bool runs_on_one_stream(const at::Tensor& gradient);
+bool nothing_queued_reads(const at::Tensor& gradient);
 
 } // namespace noalias

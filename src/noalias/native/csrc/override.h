@@ -84,10 +84,17 @@ class Overrides final : public Cure {
   void add_function(const c10::OperatorHandle& op, F function) {
     for (const auto key : autograd_backend_keys()) {
       if (possible(op, key)) {
-        library(op, key).impl(
-            c10::toString(op.operator_name()).c_str(), function);
+        add_function_for(op, key, function);
       }
     }
+  }
+
+  template <typename F>
+  void add_function_for(
+      const c10::OperatorHandle& op,
+      c10::DispatchKey key,
+      F function) {
+    library(op, key).impl(c10::toString(op.operator_name()).c_str(), function);
   }
 
   // Guards `op` for one key.

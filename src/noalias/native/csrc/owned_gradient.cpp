@@ -24,7 +24,6 @@
 #include <c10/core/GradMode.h>
 
 #include <array>
-#include <map>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -149,9 +148,7 @@ class OwnedGradients final : public Cure {
     for (const auto backend : where) {
       const auto key = c10::getAutogradKeyFromBackend(backend);
       if (has_only_pytorchs_kernel(op, key) && Stock::is_reachable(op)) {
-        library(key).impl(
-            c10::toString(op.operator_name()).c_str(),
-            TORCH_FN(Kernel::kernel));
+        overrides_.add_function_for(op, key, TORCH_FN(Kernel::kernel));
       }
     }
   }
@@ -172,14 +169,7 @@ class OwnedGradients final : public Cure {
   }
 
  private:
-  torch::Library& library(c10::DispatchKey key) {
-    return libraries_
-        .try_emplace(
-            key, torch::Library::IMPL, "aten", key, __FILE__, __LINE__)
-        .first->second;
-  }
-
-  std::map<c10::DispatchKey, torch::Library> libraries_;
+  Overrides overrides_;
 };
 
 std::unique_ptr<Cure> install() {

@@ -1,6 +1,7 @@
 #include "owned_memory.h"
 
 #include "compat_python.h"
+#include "gradient_proof.h"
 #include "one_stream.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -49,12 +50,11 @@ uint64_t ordinary_keys_of_any() {
   return any;
 }
 
-// What came from elsewhere to a device cannot be resized; on the CPU a pinned buffer
-// can.
-bool is_allocated_by_pytorch(const c10::Storage& storage) {
-  return storage.device_type() == c10::DeviceType::CPU
-      ? storage.allocator() == c10::GetCPUAllocator()
-      : storage.resizable();
+// A pinned buffer on the CPU is allocated here, too, but may be on its way to a device.
+bool is_allocated_for(const Tensor& gradient) {
+  const c10::Storage& storage = gradient.storage();
+  return gradient.is_cpu() ? storage.allocator() == c10::GetCPUAllocator()
+                           : is_allocated_here(storage);
 }
 
 template <typename Predicate>
@@ -122,21 +122,19 @@ bool has_tangent(const Tensor& tensor) {
 //      another process, a pinned buffer on its way to a device) may be read
 //      without being owned.
 //   5. the tensor fills it. A part of a larger buffer would keep all of that alive.
-//   6. no kernel that was queued before still reads it; see Note [One stream]. Python
-//      may have seen a view of the same memory, and queued one: on a device no view
-//      is written to.
+//   6. no kernel that was queued before still reads it; see Note [One stream].
 bool is_sole_owner(const Tensor& gradient) {
   const c10::Storage& storage = gradient.storage();
   if (gradient.use_count() != 1 || gradient.weak_use_count() != 1 ||
-      has_python_object(gradient) || !is_allocated_by_pytorch(storage) ||
+      has_python_object(gradient) || !is_allocated_for(gradient) ||
       storage.nbytes() != gradient.nbytes() || gradient.storage_offset() != 0 ||
-      !gradient.is_non_overlapping_and_dense() || !runs_on_one_stream(gradient)) {
+      !gradient.is_non_overlapping_and_dense() || !nothing_queued_reads(gradient)) {
     return false;
   }
   const auto* view = torch::autograd::impl::get_view_autograd_meta(gradient);
   return view == nullptr
       ? storage.use_count() == 1 && !has_python_object(storage)
-      : gradient.is_cpu() && view->has_bw_view() &&
+      : view->has_bw_view() &&
           prove_hidden(gradient, *view) == Verdict::kHidden;
 }
 

@@ -1,7 +1,6 @@
 #include "slice_update_node.h"
 
 #include "compat_engine.h"
-#include "compat_python.h"
 #include "counters.h"
 #include "gradient_proof.h"
 #include "handed_on.h"
@@ -88,7 +87,7 @@ SliceUpdate::SliceUpdate(CopySlices& stock)
 // The node that was replaced, made anew. It shares this one's function, so the caller
 // holds the lock where that runs.
 template <typename Use>
-variable_list SliceUpdate::as_stock(const Use& use) const {
+decltype(auto) SliceUpdate::as_stock(const Use& use) const {
   // It wants a function as well, also where that has been released.
   const NodePtr function = fn_ != nullptr ? fn_ : NodePtr(make_node<NoEdges>());
   const auto node =
@@ -105,10 +104,7 @@ void SliceUpdate::release_variables() {
 }
 
 void SliceUpdate::compiled_args(CompiledNodeArgs& args) const {
-  as_stock([&](const CopySlices& stock) {
-    stock.compiled_args(args);
-    return variable_list();
-  });
+  as_stock([&](const CopySlices& stock) { stock.compiled_args(args); });
 }
 
 variable_list SliceUpdate::apply_with_saved(
@@ -157,10 +153,7 @@ variable_list SliceUpdate::update_or_copy(variable_list&& inputs) {
 void SliceUpdate::update_exec_info() const {
   const auto* execution = torch::autograd::get_current_graph_task_exec_info();
   if (execution != nullptr && !execution->empty()) {
-    as_stock([](CopySlices& stock) {
-      stock.update_exec_info();
-      return variable_list();
-    });
+    as_stock([](CopySlices& stock) { stock.update_exec_info(); });
   }
 }
 
@@ -176,7 +169,7 @@ bool SliceUpdate::may_update(const Tensor& gradient) {
 bool SliceUpdate::nobody_reads(const Tensor& gradient) {
   const auto* task = running_graph_task();
   return task != nullptr && !has_hooks(*this) &&
-      ((!has_python_object(gradient) && runs_on_one_stream(gradient)) ||
+      (nothing_queued_reads(gradient) ||
        was_handed_on({task->id_, this, 0}, gradient));
 }
 

@@ -61,7 +61,7 @@ class SliceUpdate final : public Node {
   using Tensor = at::Tensor;
 
   template <typename Use>
-  variable_list as_stock(const Use& use) const;
+  decltype(auto) as_stock(const Use& use) const;
   variable_list update_or_copy(variable_list&& inputs);
   void update_exec_info() const;
   void remember(const Tensor& gradient);
