@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from noalias.audit.traceback_text import SavedText
+import pytest
+
+from noalias.audit.traceback_text import Frame, SavedText
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -57,3 +59,20 @@ def test_a_text_without_frames_has_no_user_line() -> None:
 
 def test_a_long_log_is_read_from_its_end() -> None:
     assert SavedText.of("x" * 2_000_000 + "\nthe end").flat.endswith("the end")
+
+
+@pytest.mark.parametrize(
+    ("file", "ours"),
+    [
+        ("/home/me/train.py", True),
+        ("/home/me/noalias/tests/train.py", True),
+        ("/home/me/noalias/src/noalias/audit/engine.py", False),
+        ("/venv/lib/python3.11/site-packages/noalias/audit/engine.py", False),
+        ("/venv/lib/python3.11/site-packages/torch/_tensor.py", False),
+        ("<string>", False),
+    ],
+)
+def test_a_file_in_a_checkout_of_noalias_is_the_users_and_the_package_is_not(
+    file: str, ours: bool
+) -> None:
+    assert Frame(file, 1, "", "").ours is ours

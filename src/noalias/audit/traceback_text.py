@@ -14,7 +14,8 @@ _PREFIX = re.compile(r"^[ \t]*\[(?:rank)?\d+\](?:\[[^\]\n]{0,80}\])?:[ ]?", re.M
 _FRAME = re.compile(
     r'^\s*File "(?P<file>[^"\n]{1,4096})", line (?P<line>\d{1,9})(?:, in (?P<in>.*))?'
 )
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/", "/noalias/", "/lib/python")
+# noalias lies in `src` where it is not installed; a folder of that name alone may be a checkout.
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/", "/src/noalias/", "/lib/python")
 _ANOMALY = re.compile(r"Error detected in (?P<node>[\w:.<>]{1,200})\.")
 
 
